@@ -499,8 +499,8 @@ MUTANTS = (
     Mutant(
         "what one user may read of a deletion file is known to others",
         "store/fsspec_store.py",
-        "(url, fs._fs_token)",
-        "(url,)",
+        "(self._url, fs._fs_token)",
+        "(self._url,)",
         ("tests/store/test_open_store.py",),
     ),
     Mutant(
@@ -3359,5 +3359,48 @@ MUTANTS = (
         "        if reader.searched_bytes > _MAX_SEARCHED_BYTES:",
         "        if False:",
         ("tests/spark/test_inline_small_scan.py",),
+    ),
+    # obstore
+    Mutant(
+        "forked processes use the threads of their parent",
+        "store/obstore_store.py",
+        "    return _process_with_threads == os.getpid()",
+        "    return True",
+        ("tests/store/test_s3_store.py",),
+    ),
+    Mutant(
+        "a put that met another request counts as lost",
+        "store/obstore_store.py",
+        '                if " 409 " not in str(error):',
+        "                if True:",
+        ("tests/store/test_failing_requests.py",),
+    ),
+    Mutant(
+        "conditional puts are not repeated after time-outs",
+        "store/obstore_store.py",
+        "            except ConnectionError:\n",
+        "            except ConnectionResetError:\n",
+        ("tests/store/test_failing_requests.py",),
+    ),
+    Mutant(
+        "folders of consoles are objects",
+        "store/obstore_store.py",
+        '(entry["size"] or self.exists(key[len(base) :]))',
+        "True",
+        ("tests/store/test_obstore_store.py",),
+    ),
+    Mutant(
+        "settings of a profile that only botocore obeys are ignored",
+        "store/obstore_store.py",
+        '        if {"s3", "services", "endpoint_url"} & session.get_scoped_config().keys():',
+        "        if False:",
+        ("tests/store/test_obstore_store.py",),
+    ),
+    Mutant(
+        "credentials are trusted longer than they are valid",
+        "store/obstore_store.py",
+        "min(expires.astimezone(UTC), kept_until) if expires else kept_until",
+        "kept_until + _CREDENTIALS_KEPT",
+        ("tests/store/test_s3_store.py",),
     ),
 )

@@ -29,12 +29,17 @@ def proxy(s3_server):  # noqa: F811
         yield proxy
 
 
+@pytest.fixture(params=["s3fs", "obstore"])
+def client(request):
+    return request.param
+
+
 @pytest.fixture
-def open_through(proxy, s3_server, s3_table_root):  # noqa: F811
+def open_through(proxy, s3_server, s3_table_root, client):  # noqa: F811
+    through = {**s3_server.options, "aws_endpoint": proxy.endpoint, "s3_client": client}
+
     def open_with(**options):
-        return open_store(
-            s3_table_root, {**s3_server.options, "aws_endpoint": proxy.endpoint, **options}
-        )
+        return open_store(s3_table_root, through | options)
 
     return open_with
 
@@ -74,9 +79,16 @@ LOST = (Trouble.ERROR_AFTER, Trouble.CUT_AFTER, Trouble.STALLED, Trouble.CONFLIC
 
 
 @pytest.mark.parametrize("trouble", LOST)
-def test_commit_with_lost_response_happens_once(proxy, s3_server, s3_table_root, trouble):  # noqa: F811
+def test_commit_with_lost_response_happens_once(
+    proxy,
+    s3_server,  # noqa: F811
+    s3_table_root,  # noqa: F811
+    client,
+    trouble,
+):
     """The put is made again, meets our own manifest, and gets 412: the writer checks its owner."""
     options = {**s3_server.options, "aws_endpoint": proxy.endpoint, "read_timeout": "1s"}
+    options["s3_client"] = client
     table, rows = Table(s3_table_root, options), pa.table({"id": [1, 2]})
 
     def append():
@@ -108,6 +120,7 @@ def test_silent_server_raises_after_few_retries(open_through, proxy):
     assert 2 <= len(proxy.requests) <= 6
 
 
+@pytest.mark.parametrize("client", ["s3fs"], indirect=True)
 def test_requests_have_timeout_and_retry_budget(open_through):
     config = open_through()._fs.s3.meta.config
     assert (config.connect_timeout, config.read_timeout) == (5.0, 15.0)
@@ -134,6 +147,7 @@ def test_unanswered_google_request_times_out(monkeypatch):
             store.get("x")
 
 
+@pytest.mark.parametrize("client", ["s3fs"], indirect=True)
 def test_retry_settings_of_environment_apply(open_through, monkeypatch):
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "7")
     config = open_through(connect_timeout="2s")._fs.s3.meta.config

@@ -3,6 +3,7 @@ import json
 import multiprocessing
 import os
 import sys
+import threading
 import traceback
 
 import pytest
@@ -17,15 +18,20 @@ from pyspark_lance.store.open_store import open_store
 pytestmark = pytest.mark.s3
 
 
+@pytest.fixture(params=["s3fs", "obstore"])
+def options(request, s3_server):  # noqa: F811
+    return s3_server.options | {"s3_client": request.param}
+
+
 @pytest.fixture
-def store(s3_server, s3_table_root):  # noqa: F811
-    return open_store(s3_table_root, s3_server.options)
+def store(s3_table_root, options):  # noqa: F811
+    return open_store(s3_table_root, options)
 
 
 class TestS3Store(StoreConformance):
     @pytest.fixture
-    def store(self, s3_server, s3_table_root):  # noqa: F811
-        return open_store(s3_table_root, s3_server.options)
+    def store(self, s3_table_root, options):  # noqa: F811
+        return open_store(s3_table_root, options)
 
 
 def _bucket(root):
@@ -64,7 +70,7 @@ def test_distant_ranges_are_separate_requests(s3_server, store):  # noqa: F811
 
 def test_first_listed_object_takes_one_page(s3_server, store):  # noqa: F811
     for number in range(3):
-        store.put(f"v/{number}", b"")
+        store.put(f"v/{number}", b"x")
     first, methods = _requests(s3_server, lambda: next(store.list("v")))
     assert first.path == "v/0"
     assert methods == ["GET"]
@@ -85,7 +91,8 @@ def test_listing_spans_all_pages(
     client.put_object(Bucket=bucket, Key="warehouse/table2/v/0", Body=b"")
     found, methods = _requests(s3_server, lambda: paths(store))
     assert found == [f"v/{number:04}" for number in range(25)]
-    assert methods == ["GET", "GET", "GET"]
+    # obstore looks up what may be a folder of a console.
+    assert [method for method in methods if method != "HEAD"] == ["GET", "GET", "GET"]
     _, methods = _requests(s3_server, lambda: store.delete_many(found))
     assert methods == ["POST", "POST"]
     assert paths(store) == []
@@ -180,8 +187,8 @@ def test_reads_and_puts_survive_server_error(s3_server, store):  # noqa: F811
     assert s3_server.lose_answers == []
 
 
-def test_missing_bucket_is_storage_error(s3_server):  # noqa: F811
-    store = open_store("s3://no-such-bucket/t", s3_server.options)
+def test_missing_bucket_is_storage_error(options):
+    store = open_store("s3://no-such-bucket/t", options)
     for call in (
         lambda: store.put("x", b""),
         lambda: store.put_if_absent("x", b""),
@@ -204,8 +211,8 @@ def test_truncated_object_is_corrupt(store):
         store.get_range("x", 5, 1000)
 
 
-def test_unreachable_server_error_hides_secrets(s3_server):  # noqa: F811
-    options = s3_server.options | {
+def test_unreachable_server_error_hides_secrets(s3_server, options):  # noqa: F811
+    options = options | {
         "aws_endpoint": "http://127.0.0.1:1",
         "aws_session_token": "session/token+1=",
         "client_max_retries": "0",
@@ -266,6 +273,7 @@ def test_expiring_credentials_are_renewed_by_provider_chain(
     store = open_store(s3_table_root, options)
     s3_server.access_keys.clear()
     store.put("x", b"1")
+    threading.Event().wait(0.2)  # obstore asks for credentials at most ten times a second
     assert bytes(store.get("x")) == b"1"
     first, second = s3_server.access_keys
     assert first.startswith("KEY")
@@ -277,5 +285,6 @@ def test_equal_options_share_connections(
     s3_server,  # noqa: F811
     s3_table_root,  # noqa: F811
 ):
-    first, second = (open_store(s3_table_root, s3_server.options) for _ in range(2))
+    options = s3_server.options | {"s3_client": "s3fs"}
+    first, second = (open_store(s3_table_root, options) for _ in range(2))
     assert first._fs is second._fs

@@ -8,7 +8,7 @@ import inspect
 import os
 import posixpath
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -40,7 +40,12 @@ from pyspark_lance.store.object_store import (
     names_directly_in,
     too_short,
 )
-from pyspark_lance.store.storage_options import SAME_PROTOCOL, StorageOptions, parse_storage_options
+from pyspark_lance.store.storage_options import (
+    SAME_PROTOCOL,
+    StorageOptions,
+    chosen_client,
+    parse_storage_options,
+)
 
 
 class MultipartOutput:
@@ -145,6 +150,7 @@ _HINTS = {
     "and no plugin, options(**pyspark_lance.hadoop_options(spark, path))",
     "PermissionError": "check the credentials and what they may do",
     "EndpointConnectionError": "check storage.aws_endpoint and the network",
+    "ConnectionError": "check storage.aws_endpoint and the network",
 }
 
 _T = TypeVar("_T")
@@ -168,7 +174,28 @@ def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> Fssp
                 hint="use storage.aws_access_key_id and storage.aws_secret_access_key",
             )
     parsed = parse_storage_options(protocol, options, bucket=rest.partition("/")[0])
-    return FsspecStore(protocol, f"{scheme}://{rest}", parsed)
+    url = f"{scheme}://{rest}"
+    store = _open_with_obstore(url, parsed, chosen_client(options)) if protocol == "s3" else None
+    return store or FsspecStore(protocol, url, parsed)
+
+
+def _open_with_obstore(url: str, options: StorageOptions, chosen: str) -> FsspecStore | None:
+    """Return a store that uses obstore if that is installed and sufficient; None for s3fs."""
+    if chosen == "s3fs":
+        return None
+    try:
+        from pyspark_lance.store.obstore_store import open_obstore  # noqa: PLC0415
+
+        return open_obstore(url, options)
+    except ImportError:
+        if chosen:
+            raise UnsupportedFeatureError(
+                "obstore is not installed", hint="pip install 'pyspark-lance[obstore]'"
+            ) from None
+    except UnsupportedFeatureError:
+        if chosen:
+            raise
+    return None
 
 
 def _normal(rest: str) -> str:
@@ -199,7 +226,7 @@ class FsspecStore(ObjectStore):
         bucket = url.partition("://")[2].partition("/")[0]
         self.lists_in_order = protocol in _OBJECT_STORES and not bucket.endswith("--x-s3")
         self.lists_names_only = False
-        endpoint = _endpoint(protocol, options.arguments)
+        endpoint = endpoint_of(protocol, options.arguments)
         # The clouds themselves honour conditions; servers that speak their protocols may not.
         self.unproven_server = "" if options.allow_unsafe_put else endpoint
         self.server = endpoint
@@ -207,14 +234,10 @@ class FsspecStore(ObjectStore):
         self._url = url
         self._options = options
         self._connection: tuple[int, Any, str] | None = None
-        fs = self._fs  # a wrong option or a missing package shows now
-        if protocol == "abfs":  # whose account need not be in the root
-            self.server = f"{endpoint}/{getattr(fs, 'account_name', None) or ''}"
-        # fsspec's token is of all arguments, and shows none of them.
-        self.place = (url, fs._fs_token) if protocol in _OBJECT_STORES else None
+        self.place = self._open()
 
     def __repr__(self) -> str:
-        return f"FsspecStore({self.uri!r})"
+        return f"{type(self).__name__}({self.uri!r})"
 
     def get(self, path: str) -> Buffer:
         """The whole object."""
@@ -355,6 +378,14 @@ class FsspecStore(ObjectStore):
 
     # ---- the connection
 
+    def _open(self) -> Hashable:
+        """Connect, so that a wrong option or a missing package shows now; return ``place``."""
+        fs = self._fs
+        if self._protocol == "abfs":  # whose account need not be in the root
+            self.server = f"{self.server}/{getattr(fs, 'account_name', None) or ''}"
+        # fsspec's token is of all arguments, and shows none of them.
+        return (self._url, fs._fs_token) if self._protocol in _OBJECT_STORES else None
+
     @property
     def _fs(self) -> Any:
         """The file system of this process: a forked one must not use its parent's sockets."""
@@ -417,24 +448,25 @@ class FsspecStore(ObjectStore):
 
     # ---- reading and writing
 
-    def _fetch(self, path: str, requests: Sequence[ByteRange]) -> Sequence[bytes]:
-        full = self._full(path)
-        starts = [request.start for request in requests]
-        ends = [request.end for request in requests]
+    def _fetch_ranges(self, path: str, requests: Sequence[ByteRange]) -> Sequence[Buffer]:
+        answers: Sequence[bytes | Exception] = self._fs.cat_ranges(
+            [self._full(path)] * len(requests),
+            [request.start for request in requests],
+            [request.end for request in requests],
+            on_error="raise",
+        )
+        return [_raised_or(answer) for answer in answers]
 
-        def fetch() -> Sequence[bytes]:
-            answers: Sequence[bytes | Exception] = self._fs.cat_ranges(
-                [full] * len(requests), starts, ends, on_error="raise"
-            )
-            return [_raised_or(answer) for answer in answers]
-
+    def _fetch(self, path: str, requests: Sequence[ByteRange]) -> Sequence[Buffer]:
+        check_path(path)
         try:
-            answers = self._read("read", path, fetch)
+            answers = self._read("read", path, lambda: self._fetch_ranges(path, requests))
         except StorageError:
             # Stores differ in how they refuse a range past the end; the size decides.
             size = self.size(path)
-            if ends and max(ends) > size:
-                raise too_short(self.uri, path, min(starts), max(ends), size) from None
+            start, end = requests[0].start, max(request.end for request in requests)
+            if end > size:
+                raise too_short(self.uri, path, start, end, size) from None
             raise
         for request, answer in zip(requests, answers, strict=True):
             if len(answer) != request.num_bytes:
@@ -567,7 +599,7 @@ def create_only_arguments(protocol: str, filesystem: type) -> Mapping[str, Any] 
     return wanted
 
 
-def _endpoint(protocol: str, arguments: Mapping[str, Any]) -> str:
+def endpoint_of(protocol: str, arguments: Mapping[str, Any]) -> str:
     """The address of an object store that is not the cloud's own; '' if there is none."""
     if protocol not in _OBJECT_STORES:
         return ""
@@ -592,7 +624,7 @@ def _google_timeout(given: Mapping[str, float]) -> Any:
 
 def _file_system(protocol: str, url: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:
     """The file system of a URL, and the path in it."""
-    if protocol == "gcs" and _endpoint(protocol, arguments):
+    if protocol == "gcs" and endpoint_of(protocol, arguments):
         # gcsfs' newer kind asks by gRPC which kind of bucket it is, and waits a minute for each
         # answer; only Google itself gives one.
         from gcsfs.core import GCSFileSystem  # noqa: PLC0415
@@ -612,7 +644,8 @@ def _raised_or(answer: bytes | Exception) -> bytes:
 
 def _hint(error: BaseException) -> str:
     """What the user can do about the error, if that is known."""
-    if s3_requests.error_codes(error) & {"PermanentRedirect", "AuthorizationHeaderMalformed"}:
+    wrong_region = {"PermanentRedirect", "AuthorizationHeaderMalformed"}
+    if s3_requests.error_codes(error) & wrong_region or any(map(str(error).count, wrong_region)):
         return "set storage.aws_region to the region of the bucket"
     return _HINTS.get(type(error).__name__, "")
 

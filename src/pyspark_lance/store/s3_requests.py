@@ -20,6 +20,7 @@ ROUNDS_OF_RETRIES: Final = 3
 # Response bodies may break off after the client's own retries.
 _READ_ATTEMPTS = 3
 MAX_KEYS_PER_DELETE = 1000
+MAX_KEYS_PER_PAGE = 1000
 
 
 def client_config(given: Mapping[str, Any], connections: int) -> dict[str, Any]:

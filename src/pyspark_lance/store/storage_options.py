@@ -32,6 +32,8 @@ ISSUER = "issuer"
 EXPIRES = "expires_at_millis"
 ALLOWED: Final = "allowed_base_paths"
 """Places outside of a table that it may have files in."""
+CLIENT: Final = "s3_client"
+"""Which package makes requests to S3."""
 SAME_PROTOCOL: Final = {
     "s3a": "s3",
     "s3n": "s3",
@@ -42,7 +44,7 @@ SAME_PROTOCOL: Final = {
 }
 """fsspec's names of schemes that have another one there."""
 # Of the table, not of the file system.
-_OF_TABLES = (ALLOWED, MANIFEST_STORE, "dynamodb_endpoint", ISSUER, EXPIRES)
+_OF_TABLES = (ALLOWED, MANIFEST_STORE, "dynamodb_endpoint", ISSUER, EXPIRES, CLIENT)
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _BOOLEANS = frozenset(_TRUE + _FALSE)
@@ -176,6 +178,14 @@ def allowed_roots(options: Mapping[str, str]) -> Iterator[str]:
     for name, text in named_options(options):
         if name == ALLOWED:
             yield from filter(None, (root.strip() for root in text.split(",")))
+
+
+def chosen_client(options: Mapping[str, str]) -> str:
+    """Return ``s3fs`` or ``obstore`` if the options choose a client for S3, and '' otherwise."""
+    chosen = dict(named_options(options)).get(CLIENT, "").lower()
+    if chosen not in ("", "s3fs", "obstore"):
+        raise InvalidInputError(f"storage option {CLIENT!r} must be s3fs or obstore")
+    return chosen
 
 
 def named_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -241,6 +241,10 @@ OPTIONS = (
         "endpoint of a DynamoDB that is not AWS's own",
     ),
     Option(
+        "storage.s3_client", "both", "`obstore` if that is installed and sufficient",
+        "package that makes requests to S3: `s3fs` or `obstore`",
+    ),
+    Option(
         "writeMode", "write", "append",
         "what `mode(\"append\")` does: `append`, `overwrite`, or `create`, which needs a new path",
     ),

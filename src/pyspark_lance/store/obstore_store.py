@@ -1,0 +1,480 @@
+"""ObstoreStore: S3 by obstore, whose requests take a fraction of the processor time of s3fs'.
+
+obstore is Python's interface to the Rust crate object_store, which Lance itself uses. What it lacks
+(multipart uploads that can be aborted, ``/`` at the end of keys, forked processes) s3fs does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    GenericError,
+    InvalidPathError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import S3Store
+
+from pyspark_lance.errors import StorageError, UnsupportedFeatureError
+from pyspark_lance.store import s3_requests
+from pyspark_lance.store.fsspec_store import (
+    CONFLICT_ATTEMPTS,
+    CONNECTIONS,
+    UPLOAD_PART_BYTES,
+    FsspecStore,
+    endpoint_of,
+)
+from pyspark_lance.store.object_store import (
+    Buffer,
+    ByteRange,
+    ObjectInfo,
+    OutputFile,
+    as_byte_view,
+    check_path,
+)
+from pyspark_lance.store.storage_options import StorageOptions
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential, S3CredentialProvider
+
+# Requests that one call of obstore runs at once; more go to threads.
+_RANGES_PER_CALL: Final = 8
+_RETRY_TIMEOUT: Final = timedelta(seconds=60)
+_MAX_RETRIES: Final = 5
+# The time-out of a whole request would end downloads over slow connections.
+_REQUEST_TIMEOUT: Final = "1h"
+# object_store asks for credentials again five minutes before they expire.
+_CREDENTIALS_KEPT: Final = timedelta(minutes=6)
+
+_S3_ERROR: Final = re.compile(r"<(?:Code|Message)>([^<]*)")
+# Kinds of errors that obstore has no types for, by what their messages contain.
+_KINDS: Final[Mapping[str, type[OSError]]] = {
+    "NoSuchBucket": FileNotFoundError,
+    "HTTP error": ConnectionError,
+    "timed out": ConnectionError,
+}
+
+_T = TypeVar("_T")
+
+
+def open_obstore(url: str, options: StorageOptions) -> ObstoreStore:
+    """Return the store at ``url``.
+
+    Raises UnsupportedFeatureError: only s3fs supports these options, bucket or path.
+    """
+    bucket, _, path = url.partition("://")[2].partition("/")
+    unknown = sorted(_leaf_names(options.arguments) - _SUPPORTED)
+    reason = ""
+    if unknown:
+        reason = f"the options {', '.join(unknown)}"
+    elif bucket.startswith("arn:") or bucket.endswith("--x-s3"):
+        reason = f"the bucket {bucket}"
+    elif not path.isprintable() or "//" in path:
+        reason = "the characters of the path"
+    else:
+        environment = tuple(item for item in os.environ.items() if item[0].startswith("AWS_"))
+        arguments = json.dumps(options.arguments, sort_keys=True)
+        client = _shared_client(bucket, arguments, environment)
+        if isinstance(client, S3Store):
+            return ObstoreStore(url, options, client)
+        reason = client
+    raise UnsupportedFeatureError(
+        f"obstore does not support {reason}", hint="leave storage.s3_client out to use s3fs"
+    )
+
+
+class ObstoreStore(FsspecStore):
+    """Objects of an S3 bucket below one path."""
+
+    def __init__(self, url: str, options: StorageOptions, client: S3Store) -> None:
+        self._opened = client
+        self._key_prefix = url.partition("://")[2].partition("/")[2]
+        super().__init__("s3", url, options)
+
+    def _open(self) -> Hashable:
+        arguments = json.dumps(self._options.arguments, sort_keys=True)
+        return self._url, "obstore", hashlib.sha256(arguments.encode()).hexdigest()
+
+    @property
+    def _client(self) -> S3Store | None:
+        """The client; None in a process that was forked after the parent used obstore.
+
+        The threads of obstore do not survive a fork, and its calls would never return.
+        """
+        return self._opened if _may_use_obstore() else None
+
+    def _key(self, path: str) -> str:
+        return f"{self._key_prefix}/{check_path(path)}".lstrip("/")
+
+    def get(self, path: str) -> Buffer:
+        """Return the whole object."""
+        if (client := self._client) is None:
+            return super().get(path)
+        key = self._key(path)
+        content = self._read("read", path, lambda: _call(lambda: obstore.get(client, key).bytes()))
+        return memoryview(content)
+
+    def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
+        """Return the last bytes and the object's size; one request."""
+        if (client := self._client) is None or length <= 0:
+            return super().get_tail(path, length)
+        key = self._key(path)
+
+        def suffix() -> tuple[Buffer, int]:
+            found = obstore.get(client, key, options={"range": {"suffix": length}})
+            return memoryview(found.bytes()), int(found.meta["size"])
+
+        try:
+            return self._read("read", path, lambda: _call(suffix))
+        except StorageError:
+            # An empty object has no last bytes.
+            if self.size(path):
+                raise
+            return b"", 0
+
+    def stat(self, path: str) -> ObjectInfo:
+        """Return size, time of the last change and tag."""
+        if (client := self._client) is None:
+            return super().stat(path)
+        key = self._key(path)
+        head = self._read("stat", path, lambda: _call(lambda: obstore.head(client, key)))
+        return _object_info(path, head)
+
+    def put(self, path: str, data: Buffer) -> None:
+        """Create or replace the object."""
+        if (client := self._client) is None:
+            super().put(path, data)
+            return
+        key, content = self._key(path), bytes(as_byte_view(data))
+        self._write("write", path, lambda: _call(lambda: obstore.put(client, key, content)))
+
+    def put_if_absent(self, path: str, data: Buffer) -> bool:
+        """Create the object with a conditional put, unless it exists."""
+        if (client := self._client) is None:
+            return super().put_if_absent(path, data)
+        if self._options.allow_unsafe_put and self.exists(path):
+            return False
+        key, content = self._key(path), bytes(as_byte_view(data))
+        return self._write("create", path, lambda: self._create_object(client, key, content))
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy within the store."""
+        if (client := self._client) is None:
+            super().copy(source, target)
+            return
+        keys = self._key(source), self._key(target)
+        self._read("copy", source, lambda: _call(lambda: obstore.copy(client, *keys)))
+
+    def open_output(self, path: str) -> OutputFile:
+        """Start an object that is put at once if it is small, and uploaded in parts otherwise."""
+        if self._client is None:
+            return super().open_output(path)
+        check_path(path)
+        return _SmallOrMultipart(partial(self.put, path), partial(super().open_output, path))
+
+    def delete(self, path: str) -> None:
+        """Remove the object."""
+        if (client := self._client) is None:
+            super().delete(path)
+            return
+        key = self._key(path)
+        self._write("delete", path, lambda: _call(lambda: obstore.delete(client, key)))
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Remove the objects, a thousand with one request."""
+        if (client := self._client) is None:
+            super().delete_many(paths)
+            return
+        keys = [self._key(path) for path in paths]
+        for start in range(0, len(keys), s3_requests.MAX_KEYS_PER_DELETE):
+            batch = keys[start : start + s3_requests.MAX_KEYS_PER_DELETE]
+            self._write("delete", "", partial(_call, partial(obstore.delete, client, batch)))
+
+    def _list_s3(self, folder: str, first: int | None) -> Iterator[ObjectInfo]:
+        client = self._client
+        last = ""
+        if client is not None:
+            try:
+                for info in self._listed(client, folder):
+                    yield info
+                    last = info.path
+            except _OddKeyError:
+                client = None
+        if client is None:
+            yield from (info for info in super()._list_s3(folder, first) if info.path > last)
+
+    def _listed(self, client: S3Store, folder: str) -> Iterator[ObjectInfo]:
+        base = f"{self._key_prefix}/" if self._key_prefix else ""
+        prefix = base + folder
+        pages = obstore.list(client, prefix or None, chunk_size=s3_requests.MAX_KEYS_PER_PAGE)
+        while page := self._write("list", folder, lambda: _call(lambda: next(pages, None))):
+            for entry in page:
+                key = entry["path"]
+                # obstore shows the objects that consoles make for folders, "data/", as "data".
+                if key.startswith(prefix) and (entry["size"] or self.exists(key[len(base) :])):
+                    yield _object_info(key[len(base) :], entry)
+
+    def _fetch_ranges(self, path: str, requests: Sequence[ByteRange]) -> Sequence[Buffer]:
+        if (client := self._client) is None:
+            return super()._fetch_ranges(path, requests)
+        key = self._key(path)
+
+        def fetch(part: Sequence[ByteRange]) -> list[Buffer]:
+            starts, ends = zip(*part, strict=True)
+            found = obstore.get_ranges(client, key, starts=starts, ends=ends, coalesce=0)
+            return [memoryview(content) for content in found]
+
+        parts = [
+            requests[start : start + _RANGES_PER_CALL]
+            for start in range(0, len(requests), _RANGES_PER_CALL)
+        ]
+        if len(parts) == 1:
+            return _call(lambda: fetch(requests))
+        threads = min(len(parts), CONNECTIONS // _RANGES_PER_CALL)
+        with ThreadPoolExecutor(threads) as pool:
+            fetched = pool.map(lambda part: _call(lambda: fetch(part)), parts)
+            return [content for part in fetched for content in part]
+
+    def _create_object(self, client: S3Store, key: str, content: bytes) -> bool:
+        """Return whether the conditional put created the object."""
+        put = partial(obstore.put, client, key, content, mode="create", use_multipart=False)
+        for attempt in range(1, CONFLICT_ATTEMPTS + 1):
+            try:
+                _call(put)
+            except AlreadyExistsError as error:
+                # S3 asks to repeat a put that met another request for the same key.
+                if " 409 " not in str(error):
+                    return False
+                if attempt == CONFLICT_ATTEMPTS:
+                    raise
+            except ConnectionError:
+                # obstore repeats only requests that change nothing; a condition makes this safe.
+                if attempt == CONFLICT_ATTEMPTS:
+                    raise
+            except OSError as error:
+                if "NotImplemented" in str(error):
+                    raise UnsupportedFeatureError(
+                        "the store does not know conditional puts (If-None-Match), "
+                        "which safe commits need",
+                        where=self.uri,
+                    ) from None
+                raise
+            else:
+                return True
+        raise AssertionError("unreachable")
+
+
+class _SmallOrMultipart:
+    """An object that is kept until it is complete or as large as a part of an upload."""
+
+    def __init__(self, put: Callable[[Buffer], None], start: Callable[[], OutputFile]) -> None:
+        self._put = put
+        self._start = start
+        self._kept: bytearray | None = bytearray()
+        self._upload: OutputFile | None = None
+
+    def write(self, data: object) -> int:
+        """Append the bytes."""
+        if self._upload is not None:
+            return self._upload.write(data)
+        if self._kept is None:
+            raise ValueError("write to a closed output file")
+        view = as_byte_view(data)
+        if len(self._kept) + view.nbytes <= UPLOAD_PART_BYTES:
+            self._kept += view
+        else:
+            self._upload = self._start()
+            kept, self._kept = self._kept, None
+            self._upload.write(kept)
+            self._upload.write(view)
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Return the number of bytes written so far."""
+        return self._upload.tell() if self._upload is not None else len(self._kept or b"")
+
+    def close(self) -> None:
+        """Make the object appear."""
+        if self._upload is not None:
+            self._upload.close()
+            return
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            self._put(memoryview(kept))
+
+    def abort(self) -> None:
+        """Discard what was written."""
+        self._kept = None
+        if self._upload is not None:
+            self._upload.abort()
+
+
+class _OddKeyError(StorageError):
+    """A key that obstore cannot represent, such as one with an empty part."""
+
+
+_process_with_threads: int | None = None
+
+
+def _may_use_obstore() -> bool:
+    """Return whether obstore's threads, if there are any, belong to this process."""
+    global _process_with_threads
+    if _process_with_threads is None:
+        _process_with_threads = os.getpid()
+    return _process_with_threads == os.getpid()
+
+
+# Arguments of s3fs that have the same meaning here; a dot separates levels.
+_SUPPORTED: Final = frozenset(
+    {
+        "key", "secret", "token", "anon", "endpoint_url", "requester_pays", "profile",
+        "client_kwargs.region_name", "client_kwargs.verify",
+        "config_kwargs.read_timeout", "config_kwargs.connect_timeout",
+        "config_kwargs.retries.max_attempts", "config_kwargs.s3.addressing_style",
+    }
+)  # fmt: skip
+
+
+def _leaf_names(arguments: Mapping[str, Any], above: str = "") -> set[str]:
+    names: set[str] = set()
+    for name, value in arguments.items():
+        if isinstance(value, Mapping):
+            names |= _leaf_names(value, f"{above}{name}.")
+        else:
+            names.add(above + name)
+    return names
+
+
+@lru_cache(maxsize=64)
+def _shared_client(
+    bucket: str, arguments_json: str, environment: tuple[tuple[str, str], ...]
+) -> S3Store | str:
+    """Return a client, shared by all tables of a bucket, or what obstore does not support.
+
+    ``arguments_json``: arguments of s3fs; ``environment``: AWS's variables, which both read.
+    """
+    arguments, variables = json.loads(arguments_json), dict(environment)
+    config = arguments.get("config_kwargs", {})
+    given = arguments.get("client_kwargs", {})
+    endpoint = endpoint_of("s3", arguments)
+    provider, region = None, given.get("region_name") or variables.get("AWS_REGION")
+    region = region or variables.get("AWS_DEFAULT_REGION") or ""
+    if not (arguments.get("anon") or (arguments.get("key") and arguments.get("secret"))):
+        session = _botocore_session(arguments.get("profile"))
+        if isinstance(session, str):
+            return session
+        provider = _credential_provider(session.get_credentials())
+        region = region or session.get_config_variable("region") or ""
+    if not (region or endpoint):
+        return "buckets whose region is not given"
+    is_virtual = config.get("s3", {}).get("addressing_style") == "virtual"
+    if endpoint and is_virtual:
+        # object_store wants the bucket in the endpoint here.
+        scheme, _, host = endpoint.partition("://")
+        endpoint = f"{scheme}://{bucket}.{host}"
+    settings = {
+        "region": region or "us-east-1",
+        "endpoint": endpoint,
+        "virtual_hosted_style_request": is_virtual,
+        "skip_signature": bool(arguments.get("anon")),
+        "request_payer": bool(arguments.get("requester_pays")),
+        "access_key_id": arguments.get("key"),
+        "secret_access_key": arguments.get("secret"),
+        "session_token": arguments.get("token"),
+    }
+    return S3Store(
+        bucket,
+        client_options={
+            "allow_http": endpoint.startswith("http://"),
+            "allow_invalid_certificates": given.get("verify", True) is False,
+            "connect_timeout": _duration(
+                config.get("connect_timeout", s3_requests.CONNECT_TIMEOUT_S)
+            ),
+            "read_timeout": _duration(config.get("read_timeout", s3_requests.READ_TIMEOUT_S)),
+            "timeout": _REQUEST_TIMEOUT,
+        },
+        retry_config={
+            "max_retries": config.get("retries", {}).get("max_attempts", _MAX_RETRIES),
+            "retry_timeout": _RETRY_TIMEOUT,
+        },
+        credential_provider=provider,
+        **{name: value for name, value in settings.items() if value not in (None, "")},
+    )
+
+
+def _botocore_session(profile: str | None) -> Any:
+    """Return botocore's session, which finds credentials wherever AWS's tools do.
+
+    A text if there are none, or the session has settings that only botocore obeys.
+    """
+    import botocore.exceptions  # noqa: PLC0415 - slow to import, and options are often sufficient
+    import botocore.session  # noqa: PLC0415
+
+    session = botocore.session.Session(profile=profile)
+    try:
+        if {"s3", "services", "endpoint_url"} & session.get_scoped_config().keys():
+            return "the settings of S3 in the configuration of AWS"
+        if session.get_credentials() is None:
+            return "tables without credentials, unless storage.skip_signature=true"
+    except botocore.exceptions.BotoCoreError as error:
+        return f"this configuration of AWS: {type(error).__name__}"
+    return session
+
+
+def _credential_provider(credentials: Any) -> S3CredentialProvider:
+    """Return what gives obstore the credentials of botocore, which renews them."""
+
+    def current() -> S3Credential:
+        frozen = credentials.get_frozen_credentials()
+        kept_until = datetime.now(UTC) + _CREDENTIALS_KEPT
+        expires = getattr(credentials, "_expiry_time", None)  # botocore has no public name for it
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": min(expires.astimezone(UTC), kept_until) if expires else kept_until,
+        }
+
+    return current
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(round(seconds * 1000), 1)}ms"
+
+
+def _object_info(path: str, meta: Mapping[str, Any]) -> ObjectInfo:
+    modified_ns = int(meta["last_modified"].timestamp() * 1_000_000) * 1000
+    return ObjectInfo(path, int(meta["size"]), modified_ns, str(meta.get("e_tag") or ""))
+
+
+def _call(request: Callable[[], _T]) -> _T:
+    """Run a request; raise Python's own kinds of errors, with the message for people only."""
+    try:
+        return request()
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        found: OSError = PermissionError(_summary(error))
+    except InvalidPathError as error:
+        raise _OddKeyError(_summary(error)) from None
+    except FileNotFoundError as error:
+        found = FileNotFoundError(_summary(error))
+    except GenericError as error:
+        text = _summary(error)
+        found = _KINDS.get(next(filter(text.count, _KINDS), ""), OSError)(text)
+    raise found
+
+
+def _summary(error: Exception) -> str:
+    """Return the message without its structure and with S3's code instead of its document."""
+    text, _, document = str(error).partition("\n\nDebug source:")[0].partition("<?xml")
+    return text + ": ".join(_S3_ERROR.findall(document))
