@@ -3383,6 +3383,13 @@ MUTANTS = (
         ("tests/store/test_failing_requests.py",),
     ),
     Mutant(
+        "parts of aborted uploads stay",
+        "store/obstore_store.py",
+        "if file is not None and self._written >= UPLOAD_PART_BYTES:",
+        "if False:",
+        ("tests/store/test_s3_store.py",),
+    ),
+    Mutant(
         "folders of consoles are objects",
         "store/obstore_store.py",
         '(entry["size"] or self.exists(key[len(base) :]))',

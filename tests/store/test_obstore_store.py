@@ -7,9 +7,10 @@ import sys
 
 import pytest
 from s3_server import s3_server, s3_table_root  # noqa: F401
+from store_proxy import Trouble, running_proxy
 
 from pyspark_lance.errors import InvalidInputError, StorageError, UnsupportedFeatureError
-from pyspark_lance.store import fsspec_store, obstore_store
+from pyspark_lance.store import obstore_store
 from pyspark_lance.store.fsspec_store import FsspecStore
 from pyspark_lance.store.object_store import ByteRange
 from pyspark_lance.store.obstore_store import ObstoreStore
@@ -128,31 +129,41 @@ def test_many_distant_ranges_keep_order(store):
     assert list(map(bytes, found)) == [content[start : start + 7] for start in starts]
 
 
-def test_output_is_put_at_once_until_part_size(store, s3_server, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(obstore_store, "UPLOAD_PART_BYTES", 1000)
-    monkeypatch.setattr(fsspec_store, "UPLOAD_PART_BYTES", 5 << 20)
+def test_output_is_put_at_once_until_part_size(store, s3_server):  # noqa: F811
     s3_server.requests.clear()
     small = store.open_output("small")
-    small.write(bytes(600))
-    small.write(bytes(400))
-    assert small.tell() == 1000
+    small.write(bytes(6 << 20))
+    small.write(bytes(9 << 20))
+    assert small.tell() == 15 << 20
     small.close()
     small.close()
     assert [method for method, *_ in s3_server.requests] == ["PUT"]
     with pytest.raises(ValueError, match="closed"):
         small.write(b"3")
-    large = store.open_output("large")
-    for _ in range(3):
-        large.write(bytes(600))
-    assert large.tell() == 1800
-    large.close()
-    assert store.size("large") == 1800
-    assert store.size("small") == 1000
     aborted = store.open_output("aborted")
     aborted.write(b"x")
     aborted.abort()
     aborted.close()
     assert not store.exists("aborted")
+
+
+def test_failed_upload_leaves_no_parts(s3_server, s3_table_root):  # noqa: F811
+    with running_proxy(s3_server.endpoint) as proxy:
+        through = {"aws_endpoint": proxy.endpoint, "s3_client": "obstore", "read_timeout": "1s"}
+        options = s3_server.options | through | {"client_max_retries": "0"}
+        store = open_store(s3_table_root, options)
+        output = store.open_output("large")
+        output.write(bytes(20 << 20))
+        # The part that is left, and the request that completes the object.
+        proxy.faults = lambda request: (
+            Trouble.UNAVAILABLE if request.method in ("PUT", "POST") else None
+        )
+        with pytest.raises(StorageError):
+            output.close()
+        proxy.faults = lambda request: None
+        assert not store.exists("large")
+    bucket = s3_table_root.split("/")[2]
+    assert "Uploads" not in s3_server.client().list_multipart_uploads(Bucket=bucket)
 
 
 def test_refused_credentials_are_explained(store, monkeypatch):

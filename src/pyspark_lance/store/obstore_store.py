@@ -1,11 +1,12 @@
 """ObstoreStore: S3 by obstore, whose requests take a fraction of the processor time of s3fs'.
 
-obstore is Python's interface to the Rust crate object_store, which Lance itself uses. What it lacks
-(multipart uploads that can be aborted, ``/`` at the end of keys, forked processes) s3fs does.
+obstore is Python's interface to the Rust crate object_store, which Lance itself uses. s3fs does
+what it lacks: aborting uploads, keys with empty parts, requests of forked processes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 # Requests that one call of obstore runs at once; more go to threads.
 _RANGES_PER_CALL: Final = 8
+_CONCURRENT_PARTS: Final = 2
 _RETRY_TIMEOUT: Final = timedelta(seconds=60)
 _MAX_RETRIES: Final = 5
 # The time-out of a whole request would end downloads over slow connections.
@@ -177,11 +179,19 @@ class ObstoreStore(FsspecStore):
         self._read("copy", source, lambda: _call(lambda: obstore.copy(client, *keys)))
 
     def open_output(self, path: str) -> OutputFile:
-        """Start an object that is put at once if it is small, and uploaded in parts otherwise."""
-        if self._client is None:
+        """Start an object; one larger than a part is uploaded in parts."""
+        if (client := self._client) is None:
             return super().open_output(path)
-        check_path(path)
-        return _SmallOrMultipart(partial(self.put, path), partial(super().open_output, path))
+        key = self._key(path)
+        file = obstore.open_writer(
+            client, key, buffer_size=UPLOAD_PART_BYTES, max_concurrency=_CONCURRENT_PARTS
+        )
+        run = partial(self._write, "write", path)
+        return _BufferedUpload(file, run, partial(self._abort_uploads, path))
+
+    def _abort_uploads(self, path: str) -> None:
+        """Abort unfinished uploads of an object, which obstore cannot."""
+        self._write("abort", path, partial(self._s3, s3_requests.abort_uploads, self._full(path)))
 
     def delete(self, path: str) -> None:
         """Remove the object."""
@@ -275,49 +285,51 @@ class ObstoreStore(FsspecStore):
         raise AssertionError("unreachable")
 
 
-class _SmallOrMultipart:
-    """An object that is kept until it is complete or as large as a part of an upload."""
+class _BufferedUpload:
+    """An object that obstore puts at once if it is small, and uploads in parts otherwise."""
 
-    def __init__(self, put: Callable[[Buffer], None], start: Callable[[], OutputFile]) -> None:
-        self._put = put
-        self._start = start
-        self._kept: bytearray | None = bytearray()
-        self._upload: OutputFile | None = None
+    def __init__(
+        self,
+        file: obstore.WritableFile,
+        run: Callable[[Callable[[], object]], object],
+        abort_uploads: Callable[[], None],
+    ) -> None:
+        self._file: obstore.WritableFile | None = file
+        self._run = run
+        self._abort_uploads = abort_uploads
+        self._written = 0
 
     def write(self, data: object) -> int:
-        """Append the bytes."""
-        if self._upload is not None:
-            return self._upload.write(data)
-        if self._kept is None:
+        """Append the bytes; upload a part once it is large enough."""
+        if (file := self._file) is None:
             raise ValueError("write to a closed output file")
         view = as_byte_view(data)
-        if len(self._kept) + view.nbytes <= UPLOAD_PART_BYTES:
-            self._kept += view
-        else:
-            self._upload = self._start()
-            kept, self._kept = self._kept, None
-            self._upload.write(kept)
-            self._upload.write(view)
+        self._run(lambda: _call(lambda: file.write(view)))
+        self._written += view.nbytes
         return view.nbytes
 
     def tell(self) -> int:
         """Return the number of bytes written so far."""
-        return self._upload.tell() if self._upload is not None else len(self._kept or b"")
+        return self._written
 
     def close(self) -> None:
-        """Make the object appear."""
-        if self._upload is not None:
-            self._upload.close()
+        """Make the object appear; discard it on failure."""
+        if (file := self._file) is None:
             return
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            self._put(memoryview(kept))
+        try:
+            self._run(lambda: _call(file.close))
+            self._file = None
+        finally:
+            self.abort()
 
     def abort(self) -> None:
         """Discard what was written."""
-        self._kept = None
-        if self._upload is not None:
-            self._upload.abort()
+        file, self._file = self._file, None
+        if file is not None and self._written >= UPLOAD_PART_BYTES:
+            del file  # ends its requests
+            # If the requests fail, the store's lifecycle rules drop unfinished uploads.
+            with contextlib.suppress(Exception):
+                self._abort_uploads()
 
 
 class _OddKeyError(StorageError):

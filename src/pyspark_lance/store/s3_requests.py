@@ -119,6 +119,17 @@ async def delete_objects(fs: Any, fulls: Sequence[str]) -> None:
         )
 
 
+async def abort_uploads(fs: Any, full: str) -> None:
+    """Abort all unfinished multipart uploads of an object."""
+    bucket, key, _ = fs.split_path(full)
+    listed = await fs._call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
+    for upload in listed.get("Uploads", []):
+        if upload["Key"] == key:
+            await fs._call_s3(
+                "abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload["UploadId"]
+            )
+
+
 def error_codes(error: BaseException | None) -> set[str]:
     """Return S3's error codes and HTTP statuses anywhere in the chain of causes."""
     codes: set[str] = set()
