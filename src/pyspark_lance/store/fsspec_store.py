@@ -40,12 +40,7 @@ from pyspark_lance.store.object_store import (
     names_directly_in,
     too_short,
 )
-from pyspark_lance.store.storage_options import (
-    SAME_PROTOCOL,
-    StorageOptions,
-    chosen_client,
-    parse_storage_options,
-)
+from pyspark_lance.store.storage_options import SAME_PROTOCOL, StorageOptions, parse_storage_options
 
 
 class MultipartOutput:
@@ -158,6 +153,11 @@ _T = TypeVar("_T")
 
 def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> FsspecStore:
     """The store at a URI that is not local; see ``open_store``."""
+    return FsspecStore(*parse_uri(scheme, uri, options))
+
+
+def parse_uri(scheme: str, uri: str, options: Mapping[str, str]) -> tuple[str, str, StorageOptions]:
+    """Return fsspec's name of the protocol, the URL in its usual form, and the options."""
     rest = uri.partition("://")[2].rstrip("/")
     protocol = SAME_PROTOCOL.get(scheme, scheme)
     if protocol in _OBJECT_STORES:
@@ -174,28 +174,7 @@ def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> Fssp
                 hint="use storage.aws_access_key_id and storage.aws_secret_access_key",
             )
     parsed = parse_storage_options(protocol, options, bucket=rest.partition("/")[0])
-    url = f"{scheme}://{rest}"
-    store = _open_with_obstore(url, parsed, chosen_client(options)) if protocol == "s3" else None
-    return store or FsspecStore(protocol, url, parsed)
-
-
-def _open_with_obstore(url: str, options: StorageOptions, chosen: str) -> FsspecStore | None:
-    """Return a store that uses obstore if that is installed and sufficient; None for s3fs."""
-    if chosen == "s3fs":
-        return None
-    try:
-        from pyspark_lance.store.obstore_store import open_obstore  # noqa: PLC0415
-
-        return open_obstore(url, options)
-    except ImportError:
-        if chosen:
-            raise UnsupportedFeatureError(
-                "obstore is not installed", hint="pip install 'pyspark-lance[obstore]'"
-            ) from None
-    except UnsupportedFeatureError:
-        if chosen:
-            raise
-    return None
+    return protocol, f"{scheme}://{rest}", parsed
 
 
 def _normal(rest: str) -> str:

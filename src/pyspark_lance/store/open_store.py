@@ -11,7 +11,7 @@ from types import MappingProxyType
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.storage_options import allowed_roots
+from pyspark_lance.store.storage_options import SAME_PROTOCOL, allowed_roots
 
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*?):(?=/)")
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
@@ -41,6 +41,10 @@ def open_store(uri: str, options: Mapping[str, str] = _NO_OPTIONS) -> ObjectStor
         from pyspark_lance.store.hub_store import open_hub_store  # noqa: PLC0415
 
         return open_hub_store(uri, options)
+    if SAME_PROTOCOL.get(scheme, scheme) == "s3":
+        from pyspark_lance.store.s3_store import open_s3_store  # noqa: PLC0415
+
+        return open_s3_store(scheme, uri, options)
     # fsspec and what it brings along take longer to import than a local table takes to open.
     from pyspark_lance.store.fsspec_store import open_fsspec_store  # noqa: PLC0415
 

@@ -17,7 +17,7 @@ from random_seeds import cases
 from s3_server import s3_server  # noqa: F401
 
 from pyspark_lance.errors import CommitConflictError, StorageError
-from pyspark_lance.store import fsspec_store
+from pyspark_lance.store import s3_store
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
@@ -71,9 +71,9 @@ STOPS = ("before the put", "put fails", "answer lost", "refused")
 @pytest.fixture
 def bucket(s3_server, monkeypatch):  # noqa: F811
     """Opened by the package itself, in stores that can be directed."""
-    opened = fsspec_store.open_fsspec_store
+    opened = s3_store.open_s3_store
     monkeypatch.setattr(
-        fsspec_store, "open_fsspec_store", lambda *arguments: DirectedStore(opened(*arguments))
+        s3_store, "open_s3_store", lambda *arguments: DirectedStore(opened(*arguments))
     )
     return f"s3://{s3_server.new_bucket()}", s3_server.options
 
