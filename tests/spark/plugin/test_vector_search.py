@@ -137,6 +137,23 @@ def test_vector_search_uses_index(plugin, path, numbers):
     assert [row.id for row in every] == np.argsort(products, kind="stable").tolist()
 
 
+def test_rabit_index_gives_rows_of_pylance(plugin, tmp_path):
+    wide = np.random.default_rng(8).normal(size=(400, 16)).astype("f4")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(wide.ravel()), 16)
+    path = str(tmp_path / "t")
+    dataset = lance.write_dataset(pa.table({"id": np.arange(400), "v": vectors}), path)
+    dataset.create_index("v", "IVF_RQ", metric="l2", num_partitions=3, num_bits=1)
+    nearest = {"column": "v", "q": wide[7], "k": 6, "nprobes": 2}
+    expected = lance.dataset(path).to_table(columns=["id", "_distance"], nearest=nearest)
+    rows = ask(plugin, f"'{path}', {array(wide[7])}, 6, nprobes => 2").collect()
+    assert sorted(row.id for row in rows) == sorted(expected["id"].to_pylist())
+    distances = sorted(row._distance for row in rows)
+    assert np.allclose(distances, expected["_distance"], atol=2e-4)
+    found = LanceTable.forPath(plugin, path).nearest(wide[7], 6, nprobes=2).collect()
+    assert np.allclose([row._distance for row in found], expected["_distance"], atol=2e-4)
+    assert {row.id for row in found} == {row.id for row in rows}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

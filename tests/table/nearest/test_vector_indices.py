@@ -268,10 +268,6 @@ def test_unusable_vector_index_gives_reason(tmp_path):
         assert notes(path) == [note]
 
     assert notes(path) == ["it is for nearest; scans use no vector index"]
-    lance.dataset(str(path)).create_index(
-        "v", "IVF_RQ", metric="l2", num_partitions=4, num_bits=1, name="by_v", replace=True
-    )
-    check("nearest does not use it: IVF_RQ indices for l2 are not supported")
     shutil.rmtree(path / "_indices")
     lance.dataset(str(path)).update_config({"seen": "true"})
     check("nearest does not use it: its files are missing")

@@ -1,8 +1,8 @@
 """IvfSegment: the metadata in the files of a vector index, and its messages.
 
 ``index.idx`` has the centroids of the partitions, ``auxiliary.idx`` the rows, partition by
-partition: vectors (IVF_FLAT), codes of parts of them (IVF_PQ) or of their numbers (IVF_SQ).  The
-graph of an IVF_HNSW index is ignored: all rows of a partition are compared.
+partition: vectors (IVF_FLAT), codes of parts of them (IVF_PQ) or of their numbers (IVF_SQ,
+IVF_RQ).  The graph of an IVF_HNSW index is ignored: all rows of a partition are compared.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.wire import encode_varint, length_delimited, read_varint, wire_fields
 from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.nearest.rabit import SIGNS, RabitCode, parse_code
 from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -105,15 +106,17 @@ class IvfKind(StrEnum):
     FLAT = "flat"
     PQ = "__pq_code"
     SQ = "__sq_code"
+    RQ = SIGNS
 
 
 INDEX_NAMES: Final = {IvfKind.FLAT: "IVF_FLAT", IvfKind.PQ: "IVF_PQ", IvfKind.SQ: "IVF_SQ"}
-"""Index type names of the kinds without a graph."""
+"""Index type names of the kinds that can be created."""
 _KINDS: Final = {
     **{name: kind for kind, name in INDEX_NAMES.items()},
     "IVF_HNSW_FLAT": IvfKind.FLAT,
     "IVF_HNSW_PQ": IvfKind.PQ,
     "IVF_HNSW_SQ": IvfKind.SQ,
+    "IVF_RQ": IvfKind.RQ,
 }
 
 
@@ -131,11 +134,17 @@ class IvfSegment:
     # SQ only: the minimum and the step between two levels.
     bounds: tuple[float, float] | None = None
     transposed: bool = True  # PQ only: whether codes are stored part by part, not row by row.
+    rabit: RabitCode | None = None  # RQ only.
 
     def __post_init__(self) -> None:
         """Reject plain values."""
         check_enum(self.kind, IvfKind)
         check_enum(self.metric, Metric)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of what is stored of a row."""
+        return (str(self.kind),) if self.rabit is None else self.rabit.columns
 
 
 def open_ivf(files: TableFiles, entry: IndexMetadata, width: int) -> IvfSegment:
@@ -177,6 +186,9 @@ def _segment(entry: IndexMetadata, index: IndexFile, rows: IndexFile, width: int
         book = read_tensor(_buffer(rows, storage["codebook_position"]))
         shaped = book.reshape(parts, 1 << bits, width // parts).astype(np.float32)
         return IvfSegment(*known, codebook=shaped, transposed=bool(storage["transposed"]))
+    if kind is IvfKind.RQ:
+        names = [field.name for field in rows.reader.schema.fields]
+        return IvfSegment(*known, rabit=parse_code(storage, names, width))
     if kind is IvfKind.SQ:
         low, high = storage["bounds"]["start"], storage["bounds"]["end"]
         if storage["num_bits"] != 8:

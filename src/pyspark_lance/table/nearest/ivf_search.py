@@ -14,6 +14,7 @@ from pyspark_lance.table.nearest.exact_search import ExactSearch
 from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, joined, nearest_of
 from pyspark_lance.table.nearest.ivf_file import IvfKind, IvfSegment
 from pyspark_lance.table.nearest.live_rows import MatchingScan, PartitionRows, SegmentRows
+from pyspark_lance.table.nearest.rabit import RabitRows, rabit_distances, rotated
 from pyspark_lance.table.nearest.vectors import Metric, Queries
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -102,6 +103,7 @@ class _SegmentSearch:
 
     def __init__(self, task: SegmentTask) -> None:
         self._task, self._segment = task, task.segment
+        self._rotated = np.empty((0, 0), np.float32)  # IVF_RQ only: the queries.
         self._rows = SegmentRows(
             task.files,
             task.segment,
@@ -113,6 +115,8 @@ class _SegmentSearch:
     def found(self, vectors: _Floats) -> FoundRows:
         """Return the nearest rows of query vectors, numbered by position."""
         directed = _normalized(vectors) if self._segment.metric is Metric.COSINE else vectors
+        if self._segment.rabit is not None:
+            self._rotated = rotated(self._segment.rabit, directed)
         order, done = self._order(directed)
         queries, ranks = np.nonzero(np.arange(order.shape[1]) < done[:, None])
         best = self._nearest(NOTHING_FOUND, order[queries, ranks], queries, vectors, directed)
@@ -177,19 +181,39 @@ class _SegmentSearch:
             step = max(1, _DISTANCES // len(rows.row_ids))
             for first in range(0, len(group), step):
                 some = group[first : first + step]
-                distances = self._distances(rows.stored, directed[some], vectors[some], number)
+                distances = self._distances(rows, directed, vectors, some, number)
                 for query, own in zip(some.tolist(), distances, strict=True):
                     yield _nearest_rows(query, own, rows, self._task.k)
 
     def _distances(
-        self, codes: NDArray[np.uint8], directed: _Floats, queries: _Floats, number: int
-    ) -> Iterable[NDArray[np.float32]]:
-        """Yield for each query the distances of all rows of a partition."""
+        self, rows: PartitionRows, directed: _Floats, vectors: _Floats, some: NDArray[np.intp],
+        number: int,
+    ) -> Iterable[NDArray[np.float32]]:  # fmt: skip
+        """Yield for each of some queries the distances of all rows of a partition."""
+        if rows.rabit is not None:
+            return self._rabit_distances(rows.rabit, directed, some, number)
+        codes, directed, queries = rows.stored, directed[some], vectors[some]
         if self._segment.kind is IvfKind.SQ:
             return self._sq_distances(codes, directed, queries)
         if len(queries) < _SMALL_QUERY_COUNT or len(codes) * queries.shape[1] > _DECODED_NUMBERS:
             return self._pq_distances(codes, directed, number)
         return self._pq_products(codes, directed, number)
+
+    def _rabit_distances(
+        self, rows: RabitRows, directed: _Floats, some: NDArray[np.intp], number: int
+    ) -> Iterator[NDArray[np.float32]]:
+        """Yield for each query the distances of all rows, by signs and further bits."""
+        assert self._segment.rabit is not None
+        queries = directed[some].astype(np.float64)
+        centroid = self._segment.centroids[number].astype(np.float64)
+        scale = np.ones(len(some))
+        if self._segment.metric is Metric.DOT:
+            products = queries @ centroid
+            scale = products / (centroid @ centroid or 1)
+            added = 1 - products - scale
+        else:
+            added = np.square(queries - centroid).sum(axis=1)
+        return rabit_distances(self._segment.rabit, rows, self._rotated[some], added, scale)
 
     def _words(self, codes: NDArray[np.uint8], parts: int, words: int) -> NDArray[np.uint8]:
         """Return the codeword of each sub-vector of rows; shape (parts, n)."""

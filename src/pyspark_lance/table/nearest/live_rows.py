@@ -18,6 +18,7 @@ from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.nearest.ivf_file import ROWS_FILE, IvfKind, IvfSegment
+from pyspark_lance.table.nearest.rabit import RabitRows, rows_of
 from pyspark_lance.table.nearest.vectors import matrix_of
 from pyspark_lance.table.rows.fragment_reader import row_ids_of
 from pyspark_lance.table.scan.scan_task import ScanTask, run
@@ -175,6 +176,7 @@ def _bit(places: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
 
 
 _ROW_ID: Final = "_rowid"
+_NO_CODES: Final = np.empty((0, 0), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,8 @@ class PartitionRows:
 
     row_ids: NDArray[np.uint64]  # Shape (n,).
     addresses: NDArray[np.uint64]  # Shape (n,).
-    stored: NDArray[Any]  # Vectors or codes, shape (n, width), row-major.
+    stored: NDArray[Any]  # Vectors or codes, shape (n, width), row-major; empty for IVF_RQ.
+    rabit: RabitRows | None = None  # IVF_RQ only.
 
 
 class SegmentRows:
@@ -205,7 +208,7 @@ class SegmentRows:
     ) -> None:
         self._segment = segment
         self._file = IndexFile.open(files, segment.entry, ROWS_FILE)
-        kinds = (_ROW_ID, str(segment.kind))
+        kinds = (_ROW_ID, *segment.columns)
         schema = self._file.reader.schema
         self._fields = [field for field in schema.fields if field.name in kinds]
         self._live = LiveRows(files, fragments, stable_row_ids=stable_row_ids, matching=matching)
@@ -215,15 +218,18 @@ class SegmentRows:
         start, length = int(self._segment.starts[number]), int(self._segment.lengths[number])
         if not length:
             nothing = np.empty(0, np.uint64)
-            return PartitionRows(nothing, nothing, np.empty((0, 0)))
+            return PartitionRows(nothing, nothing, _NO_CODES)
         batch = self._file.reader.read(
             self._fields, self._file.reader.embedded_columns(), start, start + length
         )
         names = batch.schema.names
         row_ids = plain_numbers(batch.column(names.index(_ROW_ID)))
         addresses, is_live = self._live.addresses_of(row_ids)
+        kept = row_ids[is_live], addresses[is_live]
+        if self._segment.rabit is not None:
+            return PartitionRows(*kept, _NO_CODES, rows_of(self._segment.rabit, batch, is_live))
         stored = batch.column(names.index(str(self._segment.kind)))
-        return PartitionRows(row_ids[is_live], addresses[is_live], self._values(stored, is_live))
+        return PartitionRows(*kept, self._values(stored, is_live))
 
     def _values(self, stored: pa.Array, is_live: NDArray[np.bool_]) -> NDArray[Any]:
         if self._segment.kind is IvfKind.FLAT:

@@ -1,0 +1,276 @@
+"""RabitQ: decode the codes of an IVF_RQ index, and compute distances from them.
+
+A row is stored as the signs of the numbers of its rotated residual, with one bit each, and as
+further bits of these numbers. A query is rotated in the same way; products with the signs come
+from lookup tables. As in Lance, the entries of these tables are rounded to 255 steps for whole
+batches of 32 rows, so that distances are those of Lance.
+
+Source: docs/format/table-format.md, section 10.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.plain_values import plain_numbers
+
+_Floats = NDArray[np.floating[Any]]
+_Bytes = NDArray[np.uint8]
+
+SIGNS: Final = "_rabit_codes"
+_FURTHER_BITS: Final = "__blocked_ex_codes"
+_ROUNDS: Final = 4
+_MAX_BITS: Final = 9
+# Rows whose signs are interleaved, and the row of each byte of such a batch.
+_BATCH: Final = 32
+_ROW_OF_BYTE: Final = np.array([0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15])
+# Numbers whose further bits are stored together, and a quarter of them.
+_BLOCK: Final = 64
+_RUN: Final = 16
+_STEPS: Final = np.float32(255)
+_DECODED_NUMBERS: Final = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class RabitCode:
+    """The parameters of the codes of a segment."""
+
+    num_bits: int  # Bits of each number, including its sign.
+    flips: NDArray[np.float32]  # 1 or -1 of each number in each round; shape (4, d).
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the codes in the file of rows."""
+        return SIGNS, *self.factors, *((_FURTHER_BITS,) if self.num_bits > 1 else ())
+
+    @property
+    def factors(self) -> tuple[str, str]:
+        """Columns of the addend and of the factor of a row."""
+        suffix = "_ex" if self.num_bits > 1 else ""
+        return f"__add_factors{suffix}", f"__scale_factors{suffix}"
+
+
+def parse_code(storage: Mapping[str, Any], names: Sequence[str], width: int) -> RabitCode:
+    """Return the parameters of codes in the metadata of a file; refuse other layouts.
+
+    ``names``: columns of the file; ``width``: numbers of a vector.
+    """
+    bits = int(storage["num_bits"])
+    layout = {
+        "rotation_type": (storage["rotation_type"], "fast"),
+        "query_estimator": (storage["query_estimator"], "raw_query"),
+        "packed": (bool(storage["packed"]), True),
+        "code_dim": (storage["code_dim"], width),
+    }
+    for name, (own, known) in layout.items():
+        if own != known:
+            raise UnsupportedFeatureError(f"IVF_RQ indices of {name} {own} are not supported")
+    signs = np.array(storage["fast_rotation_signs"], np.uint8)
+    if not 1 <= bits <= _MAX_BITS or width % 8 or len(signs) != _ROUNDS * width // 8:
+        raise UnsupportedFeatureError(f"IVF_RQ indices of {bits} bits are not supported")
+    flipped = np.unpackbits(signs.reshape(_ROUNDS, -1), axis=1, bitorder="little")
+    code = RabitCode(bits, np.where(flipped, np.float32(-1), np.float32(1)))
+    missing = [name for name in code.columns if name not in names]
+    if missing:
+        raise UnsupportedFeatureError(f"IVF_RQ indices without {missing[0]} are not supported")
+    return code
+
+
+def rotated(code: RabitCode, vectors: _Floats) -> NDArray[np.float32]:
+    """Rotate vectors as the rows of a segment were; shape (n, d)."""
+    width = code.flips.shape[1]
+    power = 1 << (width.bit_length() - 1)
+    half = width // 2
+    numbers = vectors.astype(np.float32)
+    for number, flips in enumerate(code.flips):
+        numbers *= flips
+        # Of other widths than powers of two the first and the last numbers in turn.
+        part = slice(0, power) if number % 2 == 0 else slice(width - power, width)
+        numbers[:, part] = _walsh_hadamard(numbers[:, part])
+        if power != width:
+            left, right = numbers[:, :half], numbers[:, half:]
+            numbers = np.concatenate([left + right, left - right], axis=1)
+    return numbers if power == width else numbers * np.float32(1 / 4)
+
+
+def _walsh_hadamard(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the orthonormal transform of vectors whose width is a power of two."""
+    count, width = vectors.shape
+    step = 1
+    while step < width:
+        pairs = vectors.reshape(count, -1, 2, step)
+        sums, differences = pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]
+        vectors = np.stack([sums, differences], axis=2).reshape(count, width)
+        step *= 2
+    return vectors * (np.float32(1) / np.sqrt(np.float32(width)))
+
+
+@dataclass(frozen=True, slots=True)
+class RabitRows:
+    """Codes of some rows of a partition; all arrays have a first axis of rows."""
+
+    signs: _Bytes  # A bit for each number, the lowest first; shape (n, d / 8).
+    further: _Bytes | None  # Further bits, as they are stored.
+    addends: NDArray[np.float32]
+    factors: NDArray[np.float32]
+    is_rounded: NDArray[np.bool_]  # Whether they belong to a whole batch.
+
+
+def rows_of(code: RabitCode, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> RabitRows:
+    """Decode some rows of a whole partition; ``kept``: which of them."""
+    columns = {name: batch.column(batch.schema.names.index(name)) for name in code.columns}
+    addends, factors = (plain_numbers(columns[name])[kept] for name in code.factors)
+    further = columns.get(_FURTHER_BITS)
+    return RabitRows(
+        _row_by_row(_bytes_of(columns[SIGNS]))[kept],
+        None if further is None else _bytes_of(further)[kept],
+        addends,
+        factors,
+        (np.arange(batch.num_rows) < batch.num_rows // _BATCH * _BATCH)[kept],
+    )
+
+
+def _bytes_of(lists: pa.Array) -> _Bytes:
+    width = lists.type.list_size
+    items = lists.values.slice(lists.offset * width, len(lists) * width)
+    return plain_numbers(items).reshape(-1, width)
+
+
+def _row_by_row(stored: _Bytes) -> _Bytes:
+    """Return the sign bits of a partition, row by row.
+
+    Whole batches of rows are interleaved by halves of bytes, the rows that are left are stored
+    column by column.
+    """
+    count, width = stored.shape
+    whole = count // _BATCH
+    rows = np.empty((count, width), np.uint8)
+    batches = stored.reshape(-1)[: whole * _BATCH * width].reshape(whole, width, 2, _BATCH // 2)
+    low, high = batches[:, :, 0], batches[:, :, 1]
+    own = rows[: whole * _BATCH].reshape(whole, _BATCH, width)
+    own[:, _ROW_OF_BYTE] = ((low & 15) | (high << 4)).transpose(0, 2, 1)
+    own[:, _ROW_OF_BYTE + _BATCH // 2] = ((low >> 4) | (high & 0xF0)).transpose(0, 2, 1)
+    rows[whole * _BATCH :] = stored.reshape(-1)[whole * _BATCH * width :].reshape(width, -1).T
+    return rows
+
+
+def further_numbers(stored: _Bytes, num_bits: int, width: int) -> NDArray[np.float32]:
+    """Return the numbers of the further bits of rows; shape (n, width).
+
+    ``stored``: of each block of 64 numbers 8 bytes for each bit; ``num_bits``: 1 to 8.
+    """
+    count = len(stored)
+    blocks = stored.reshape(count, -1, 8 * num_bits)
+    if num_bits == 1:
+        numbers = np.unpackbits(blocks, axis=2, bitorder="little")
+    elif num_bits == 8:
+        numbers = blocks
+    elif num_bits == 4:
+        runs = blocks.reshape(count, -1, 4, 8)
+        numbers = np.concatenate([runs & 15, runs >> 4], axis=3)
+    else:
+        numbers = _runs_of(blocks, num_bits).reshape(count, -1, _BLOCK)
+    return numbers.reshape(count, -1)[:, :width].astype(np.float32)
+
+
+def _runs_of(blocks: _Bytes, num_bits: int) -> _Bytes:
+    """Return the numbers of blocks by runs of 16; shape (n, blocks, 4, 16)."""
+    count, of_row, _ = blocks.shape
+    low_bits = num_bits & ~1
+    planes = blocks[:, :, : 8 * low_bits].reshape(count, of_row, -1, _RUN)
+    if low_bits == 2:
+        runs = np.stack([(planes[:, :, 0] >> shift) & 3 for shift in (0, 2, 4, 6)], axis=2)
+    elif low_bits == 4:
+        runs = np.stack([planes & 15, planes >> 4], axis=3).reshape(count, of_row, 4, _RUN)
+    else:
+        last = [(planes[:, :, run] >> 6) << (2 * run) for run in range(3)]
+        last_run = (last[0] | last[1] | last[2])[:, :, None]
+        runs = np.concatenate([planes & 63, last_run], axis=2)
+    if num_bits == low_bits:
+        return runs
+    # Highest bits: byte b % 8 has those of the numbers b of each run, two bits for a run.
+    place = np.arange(_RUN)
+    top = blocks[:, :, 8 * low_bits :][:, :, None, place % 8]
+    shifts = (2 * np.arange(4)[:, None] + place // 8).astype(np.uint8)
+    return runs | (((top >> shifts) & 1) << np.uint8(low_bits))
+
+
+def rabit_distances(
+    code: RabitCode, rows: RabitRows, queries: NDArray[np.float32], added: _Floats, scale: _Floats
+) -> Iterator[NDArray[np.float32]]:
+    """Yield for each query the distances of all rows.
+
+    ``queries``: rotated, shape (m, d); ``added``: to each distance; ``scale``: factor of the
+    addends of rows.
+    """
+    further = code.num_bits - 1
+    products = _further_products(rows, queries, further)
+    by_byte = np.ascontiguousarray(rows.signs.T)
+    for number, query in enumerate(queries):
+        inner = _sign_products(query, by_byte, rows.is_rounded)
+        if further:
+            inner = inner * np.float32(1 << further) + products[number]
+        inner -= np.float32((1 << further) - 0.5) * query.sum(dtype=np.float32)
+        addends = np.float32(scale[number]) * rows.addends
+        yield inner * rows.factors + addends + np.float32(added[number])
+
+
+def _further_products(
+    rows: RabitRows, queries: NDArray[np.float32], num_bits: int
+) -> NDArray[np.float32]:
+    """Return the products of queries with the further bits of rows; shape (m, n)."""
+    count, width = len(rows.addends), queries.shape[1]
+    products = np.zeros((len(queries), count if num_bits else 0), np.float32)
+    step = max(1, _DECODED_NUMBERS // width)
+    for first in range(0, count if rows.further is not None else 0, step):
+        assert rows.further is not None
+        part = slice(first, first + step)
+        products[:, part] = queries @ further_numbers(rows.further[part], num_bits, width).T
+    return products
+
+
+def _sign_products(
+    query: NDArray[np.float32], by_byte: _Bytes, is_rounded: NDArray[np.bool_]
+) -> NDArray[np.float32]:
+    """Return the sums of the numbers of a query at the sign bits of rows.
+
+    ``by_byte``: the sign bits, shape (d / 8, n).
+    """
+    sums = _nibble_sums(query)
+    lowest = sums.min()
+    extent = sums.max() - lowest
+    factor = _STEPS / extent if extent else np.float32(0)
+    levels = np.rint((sums - lowest) * factor).astype(np.int32)
+    found = _summed(levels, by_byte) * (extent / _STEPS) + np.float32(len(sums)) * lowest
+    exact = np.flatnonzero(~is_rounded)
+    found[exact] = _summed(sums, by_byte[:, exact])
+    return found
+
+
+def _nibble_sums(query: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the sums of each four numbers at the bits of all nibbles; shape (d / 4, 16).
+
+    They are added from the highest bit to the lowest, as in Lance, so that sums are equal.
+    """
+    numbers = query.reshape(-1, 4)
+    sums = np.zeros((len(numbers), 1), np.float32)
+    for place in (3, 2, 1, 0):
+        sums = np.stack([sums, sums + numbers[:, [place]]], axis=2).reshape(len(numbers), -1)
+    return sums
+
+
+def _summed(tables: NDArray[Any], by_byte: _Bytes) -> NDArray[Any]:
+    """Return the sum of the entries of each row, in tables of 16 for each half of a byte."""
+    low, high = tables[::2, None, :], tables[1::2, :, None]
+    of_bytes = (low + high).reshape(-1, 256)
+    total = np.zeros(by_byte.shape[1], tables.dtype)
+    for entries, own in zip(of_bytes, by_byte, strict=True):
+        total += entries[own]
+    return total
