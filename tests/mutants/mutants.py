@@ -1211,6 +1211,41 @@ MUTANTS = (
         ("tests/table/nearest/test_nearest.py",),
     ),
     Mutant(
+        "runs of words of texts end with a separator",
+        "table/index/minhash.py",
+        "ends[last] - 1 - begins",
+        "ends[last] - begins",
+        ("tests/table/text/test_near_duplicates.py",),
+    ),
+    Mutant(
+        "a pair of texts with several equal bands counts several times",
+        "table/text/near_duplicates.py",
+        "    every = every.at(is_new)\n",
+        "",
+        ("tests/table/text/test_near_duplicates.py",),
+    ),
+    Mutant(
+        "only the first page of a key of bands is read",
+        "table/text/near_duplicates.py",
+        'np.minimum(np.searchsorted(last, keys, "right") + 1, len(last))',
+        "np.minimum(first + 1, len(last))",
+        ("tests/table/text/test_near_duplicates.py",),
+    ),
+    Mutant(
+        "old texts of updated rows stay in a MinHash index",
+        "table/index_build/index_plan.py",
+        "elif self.kind in (INVERTED, MINHASH):",
+        "elif self.kind == INVERTED:",
+        ("tests/table/text/test_near_duplicates.py",),
+    ),
+    Mutant(
+        "compaction forgets MinHash indices of stable row ids",
+        "commit/index_rules.py",
+        '        "/lance.index.pb.MinHashLshIndexDetails",\n',
+        "",
+        ("tests/table/text/test_near_duplicates.py",),
+    ),
+    Mutant(
         "sign bits of whole batches of rows are not interleaved",
         "table/nearest/rabit.py",
         "whole = count // _BATCH",
@@ -2599,8 +2634,8 @@ MUTANTS = (
     Mutant(
         "trigrams name rows by their addresses where Lance expects ids",
         "table/index_build/index_plan.py",
-        "(BITMAP, LABEL_LIST, NGRAM, INVERTED)",
-        "(BITMAP, LABEL_LIST, INVERTED)",
+        "(BITMAP, LABEL_LIST, NGRAM, INVERTED, MINHASH)",
+        "(BITMAP, LABEL_LIST, INVERTED, MINHASH)",
         ("tests/table/index_build/test_ngram_building.py",),
     ),
     Mutant(

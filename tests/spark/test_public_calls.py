@@ -41,8 +41,9 @@ READS = {
     "alias", "appliedVersion", "branches", "branchPath", "changeCounts", "changes",
     "clusteringColumns", "consumers", "create", "createIfNotExists", "createOrReplace", "detail",
     "findValue", "forName", "forPath", "fragments", "history", "hybridSearch", "indices",
-    "isLanceTable", "leftoverFiles", "lineageAudit", "nearest", "optimize", "primaryKey",
-    "properties", "replace", "rowHistory", "scan", "search", "tags", "take", "toDF", "verify",
+    "isLanceTable", "leftoverFiles", "lineageAudit", "nearDuplicates", "nearest", "optimize",
+    "primaryKey", "properties", "replace", "rowHistory", "scan", "search", "tags", "take", "toDF",
+    "verify",
 }  # fmt: skip
 OF_BUILDER = LanceMergeBuilder(MergeRequest(None, "true", (), "target"), lambda merge: None)
 OF_TABLE_BUILDER = LanceTable.create(None)

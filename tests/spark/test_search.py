@@ -8,6 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.query import MinHashQuery
 from text_tables import from_pylance, lances, texts
 
 from pyspark_lance import LanceTable
@@ -233,6 +234,37 @@ def test_hybrid_search_ranks_words_and_vectors(spark, tmp_path):
         table.hybridSearch("river", query, fusion="sum")
     with pytest.raises(InvalidInputError, match="takes one vector"):
         table.hybridSearch("river", [query, query])
+
+
+def test_near_duplicates_are_those_of_pylance(spark, tmp_path):
+    path = str(tmp_path / "t")
+    rng = np.random.default_rng(3)
+    bodies = texts(rng, 60)
+    bodies = [f"{body} of the year {number} and so on" for number, body in enumerate(bodies)] * 2
+    rows = pa.table({"id": np.arange(120), "s": pa.array(bodies)})
+    lance.write_dataset(rows[:90], path, max_rows_per_file=40, enable_stable_row_ids=True)
+    table = LanceTable.forPath(spark, path)
+    assert table.createIndex("s", "minhash_lsh").names == ("s_idx",)
+    lance.write_dataset(rows[90:], path, mode="append")
+    query = {"nearest": MinHashQuery(bodies[7], "s"), "limit": 5}
+    expected = lance.dataset(path).to_table(columns=["id", "_distance"], **query)
+
+    found = table.nearDuplicates(bodies[7], 5, columns=["id"])
+    assert found.columns == ["_rank", "_distance", "_rowid", "id"]
+    answer = found.collect()
+    assert [row._distance for row in answer] == expected["_distance"].to_pylist()
+    assert [row.id for row in answer[:2]] == [7, 67]
+    several = table.nearDuplicates([bodies[7], "nothing", bodies[9]], 2, maxDistance=0.0)
+    assert sorted((row._query, row.id) for row in several.collect()) == [
+        (0, 7), (0, 67), (2, 9), (2, 69),
+    ]  # fmt: skip
+    own = table.toDF().selectExpr("id AS left", "s")
+    pairs = table.nearDuplicates(own, None, maxDistance=0.05, columns=["id"], filter="id >= 60")
+    copies = {(row.left, row.id) for row in pairs.where("left < id").collect()}
+    assert copies == {(number, number + 60) for number in range(60)}
+    assert table.nearDuplicates("").count() == 0
+    with pytest.raises(InvalidInputError, match="holds no texts"):
+        table.nearDuplicates("x", column="id")
 
 
 def test_many_search_queries_run_in_several_tasks(spark, table, path):

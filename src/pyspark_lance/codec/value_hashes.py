@@ -89,12 +89,18 @@ def xxh64_of_values(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> _Num
     ``data``: the bytes of all values. ``offsets``: where each begins, and where the last one ends;
     shape (n + 1,).
     """
-    lengths = np.diff(offsets)
+    return xxh64_of_slices(data, offsets[:-1], np.diff(offsets))
+
+
+def xxh64_of_slices(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], seed: int = 0
+) -> _Numbers:
+    """Return the hashes of slices of bytes, which may overlap; shape (n,)."""
     # Eight bytes more than there are, so that a word can be read at the place of the last one.
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
-    mixed = _of_whole_stripes(padded, offsets[:-1], lengths) + lengths.astype(np.uint64)
+    mixed = _of_whole_stripes(padded, starts, lengths, seed) + lengths.astype(np.uint64)
     left = lengths % _STRIPE
-    at = offsets[1:] - left
+    at = starts + lengths - left
     for width, with_part in ((8, _with_word), (8, _with_word), (8, _with_word), (4, _with_half),
                              (1, _with_byte), (1, _with_byte), (1, _with_byte)):  # fmt: skip
         _take_part(padded, mixed, at, left, width, with_part)
@@ -118,10 +124,10 @@ def _take_part(
 
 
 def _of_whole_stripes(
-    padded: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    padded: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], seed: int
 ) -> _Numbers:
     """What the parts of 32 bytes make of each value, from which the rest goes on."""
-    mixed = np.full(len(starts), _P5, np.uint64)
+    mixed = np.full(len(starts), seed + _P5 & _MASK, np.uint64)
     counts = lengths // _STRIPE
     # The longest first, so that those that are not at their end are the head of all.
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
@@ -129,7 +135,8 @@ def _of_whole_stripes(
         return mixed
     counts, places = counts[order], starts[order]
     lanes = np.empty((4, len(order)), np.uint64)
-    lanes[:] = np.array([(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK], np.uint64)[:, None]
+    first = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
+    lanes[:] = np.array([lane & _MASK for lane in first], np.uint64)[:, None]
     for number in range(int(counts[0])):
         head = int(np.searchsorted(-counts, -number))
         for lane in range(4):

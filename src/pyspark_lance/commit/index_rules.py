@@ -35,6 +35,7 @@ _KINDS_WITH_ROW_IDS = frozenset(
         "/lance.table.LabelListIndexDetails",
         "/lance.table.InvertedIndexDetails",
         "/lance.table.NGramIndexDetails",
+        "/lance.index.pb.MinHashLshIndexDetails",
         "/lance.index.pb.VectorIndexDetails",
     }
 )

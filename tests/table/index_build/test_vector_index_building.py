@@ -25,7 +25,7 @@ from pyspark_lance.table.index_build.vector_indices import (
 )
 from pyspark_lance.table.nearest import ivf_build
 from pyspark_lance.table.nearest.ivf_build import EncodeTask, TakeTask
-from pyspark_lance.table.nearest.ivf_file import IvfKind
+from pyspark_lance.table.nearest.ivf_file import INDEX_NAMES, IvfKind
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.verify.verify import verify
@@ -98,7 +98,7 @@ def leave_of(path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "metric", "column_type"), grid(list(IvfKind), list(Metric), tuple(TYPES))
+    ("kind", "metric", "column_type"), grid(list(INDEX_NAMES), list(Metric), tuple(TYPES))
 )
 def test_pylance_returns_same_neighbours_with_our_index(tmp_path, kind, metric, column_type):
     path, numbers = tmp_path / "t", some_numbers()
@@ -124,7 +124,7 @@ def test_pylance_returns_same_neighbours_with_our_index(tmp_path, kind, metric, 
     assert not leave_of(path)
 
 
-@pytest.mark.parametrize(("kind", "metric"), grid(list(IvfKind), list(Metric)))
+@pytest.mark.parametrize(("kind", "metric"), grid(list(INDEX_NAMES), list(Metric)))
 def test_pylance_statistics_describe_our_index(tmp_path, kind, metric):
     save(tmp_path / "t", some_numbers())
     index(tmp_path / "t", kind, metric)
@@ -189,7 +189,7 @@ def recalls(path, some, kind, metric, seed):
     return mine, recall()
 
 
-@pytest.mark.parametrize(("kind", "metric"), grid(list(IvfKind), list(Metric)))
+@pytest.mark.parametrize(("kind", "metric"), grid(list(INDEX_NAMES), list(Metric)))
 def test_recall_is_near_pylance(tmp_path, kind, metric):
     mine, their = recalls(tmp_path / "t", grouped, kind, metric, 5)
     # What either learns differs by chance.
@@ -198,7 +198,7 @@ def test_recall_is_near_pylance(tmp_path, kind, metric):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", list(Metric))
-@pytest.mark.parametrize("kind", list(IvfKind))
+@pytest.mark.parametrize("kind", list(INDEX_NAMES))
 @pytest.mark.parametrize("vectors", VECTORS)
 def test_mean_recall_of_many_builds_is_near_pylance(tmp_path, vectors, kind, metric):
     some, builds = VECTORS[vectors], 12
@@ -208,7 +208,7 @@ def test_mean_recall_of_many_builds_is_near_pylance(tmp_path, vectors, kind, met
 
 
 @pytest.mark.parametrize("stable", [True, False])
-@pytest.mark.parametrize("kind", list(IvfKind))
+@pytest.mark.parametrize("kind", list(INDEX_NAMES))
 @pytest.mark.parametrize("seed", seeds(60, in_ci=2))
 def test_vector_search_follows_random_changes(tmp_path, kind, stable, seed):
     rng, path = random.Random(seed), tmp_path / "t"
@@ -275,7 +275,7 @@ def change(path, rng, start, column_type):
     return what
 
 
-@pytest.mark.parametrize("kind", list(IvfKind))
+@pytest.mark.parametrize("kind", list(INDEX_NAMES))
 def test_refresh_indexes_uncovered_rows(tmp_path, kind):
     path, numbers = tmp_path / "t", some_numbers()
     save(path, numbers)
@@ -404,7 +404,7 @@ def test_hnsw_index_is_unchanged_by_refresh(tmp_path):
     assert refresh(tmp_path / "t") == ()
 
 
-@pytest.mark.parametrize("kind", list(IvfKind))
+@pytest.mark.parametrize("kind", list(INDEX_NAMES))
 def test_small_parts_build_same_index_as_one_part(tmp_path, kind, monkeypatch):
     numbers = some_numbers()
     for name in ("one", "many"):
@@ -419,7 +419,7 @@ def test_small_parts_build_same_index_as_one_part(tmp_path, kind, monkeypatch):
     assert not leave_of(tmp_path / "many")
 
 
-@pytest.mark.parametrize("kind", list(IvfKind))
+@pytest.mark.parametrize("kind", list(INDEX_NAMES))
 def test_equal_seeds_build_equal_indices(tmp_path, kind):
     content = []
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
@@ -443,7 +443,7 @@ def test_training_samples_cover_live_rows_of_whole_table(tmp_path):
         assert {row // 500 for row in found.row_id.tolist()} == {number // 500}
 
 
-@pytest.mark.parametrize("kind", list(IvfKind))
+@pytest.mark.parametrize("kind", list(INDEX_NAMES))
 def test_few_or_equal_rows_can_be_indexed(tmp_path, kind):
     for name, numbers in (("one", np.ones((1, WIDTH))), ("equal", np.full((300, WIDTH), 0.5))):
         path = tmp_path / name

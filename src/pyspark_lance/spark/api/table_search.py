@@ -29,6 +29,11 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.hybrid_job import HYBRID_COLUMNS, HybridOutput, search_both
+from pyspark_lance.spark.jobs.near_duplicates_job import (
+    NearDuplicatesOutput,
+    search_duplicates,
+    search_partitioned_duplicates,
+)
 from pyspark_lance.spark.jobs.nearest_job import (
     FOUND_COLUMNS,
     SearchOutput,
@@ -71,6 +76,11 @@ from pyspark_lance.table.nearest.vectors import (
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.text.batch_search import plan_batch
 from pyspark_lance.table.text.hybrid import Fusion
+from pyspark_lance.table.text.near_duplicates import (
+    NearDuplicatesRequest,
+    near_duplicates_column,
+    plan_near_duplicates,
+)
 from pyspark_lance.table.text.queries import Operator, parse_query
 from pyspark_lance.table.text.search_plan import SearchRequest, check_k, plan_search
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -415,7 +425,6 @@ def parallelism_of(spark: SparkSession) -> int:
 
 
 _TEXT: Final = "_text"
-_QUERY_COLUMN: Final = "query"
 
 
 @checks_keywords
@@ -511,6 +520,81 @@ class TextSearch:
         return search_texts(self._spark, answer)
 
     @typed_errors()
+    def nearDuplicates(  # noqa: N802, PLR0913
+        self,
+        queries: str | Sequence[str] | DataFrame,
+        k: int | None = 10,
+        column: str | None = None,
+        filter: str | None = None,  # noqa: A002
+        columns: Sequence[str] | None = None,
+        *,
+        maxDistance: float | None = None,  # noqa: N803
+        version: int | str | None = None,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> DataFrame:
+        """Return the rows whose texts are nearly those of the queries.
+
+        The result has the columns of the queries (``_query``, numbered from 0, for several texts;
+        those of a DataFrame), then ``_rank`` from 1 on, ``_distance`` and ``_rowid``, then the
+        columns of the table. ``_distance`` is 1 minus the estimated share of runs of three words
+        that both texts have: 0 for equal texts. Rows are compared if one of 16 parts of their
+        signatures is equal, so pairs beyond a distance of about 0.5 are often not found. Without
+        an index every row is read. Ties are broken by ``_rowid``.
+
+        Args:
+            queries: A text, several texts, or a DataFrame with a column of texts, which has the
+                name of the table's, or is the only one of strings. NULL and texts without words
+                find nothing.
+            k: Rows to find, for each text; None for all.
+            column: The column of texts; needed only if several have a MinHash index, or if none
+                has one and several hold texts.
+            filter: SQL condition over columns of the table and lineage columns, applied before the
+                search.
+            columns: Columns of the table to return, which may be lineage columns; None for all.
+            maxDistance: Leaves out rows that are further away, 0 to 1.
+            version: Version to read; None for the newest, or the one that the table is pinned to.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
+
+        Raises:
+            InvalidInputError: No such column, or no texts in it; ``k`` or ``maxDistance`` is out of
+                range.
+
+        Examples:
+            >>> posts = LanceTable.create(spark, f"{folder}/posts", "id bigint, body string")
+            >>> rows = [(1, "a quick brown fox jumps"), (2, "A quick brown fox jumps!"), (3, "no")]
+            >>> frame = spark.createDataFrame(rows, posts.toDF().schema)
+            >>> frame.coalesce(1).write.format("lance").mode("append").save(f"{folder}/posts")
+            >>> found = posts.nearDuplicates("a quick brown fox jumps", columns=["id"])
+            >>> [(row._distance, row.id) for row in found.collect()]
+            [(0.0, 1), (0.0, 2)]
+        """
+        at = self._version_of(version, tag, timestamp)
+        with suggest_paths(self._table):
+            snapshot = Snapshot.open(self._table, at)
+        searched = near_duplicates_column(snapshot, column)
+        options, shown = table_columns(self._read_options(at), self._table, snapshot, columns)
+        read, system = narrow(shown_columns(options, snapshot), shown)
+        predicate = search_filter(self._spark, snapshot, filter)
+        plan = plan_near_duplicates(
+            snapshot, NearDuplicatesRequest(searched, k, maxDistance, predicate, read, system)
+        )
+        if isinstance(queries, str):
+            one = NearDuplicatesOutput(plan, output_schema(FOUND_COLUMNS, shown.fields), 0)
+            return search_duplicates(self._spark, one, queries)
+        several = _queries_of(self._spark, queries, searched.name)
+        if several is None:
+            raise InvalidInputError("the queries are neither texts nor a DataFrame")
+        rows, texts = several
+        is_numbered = not isinstance(queries, DataFrame)
+        own = [one for one in rows.schema.fields if not is_numbered or one.name == QUERY]
+        schema = output_schema([*own, *FOUND_COLUMNS], shown.fields)
+        return search_partitioned_duplicates(
+            NearDuplicatesOutput(plan, schema, len(own)), rows, texts
+        )
+
+    @typed_errors()
     def hybridSearch(  # noqa: N802, PLR0913
         self,
         text: str | Mapping[str, Any],
@@ -595,10 +679,15 @@ class TextSearch:
         return search_both(self._spark, answer)
 
 
-def _queries_of(spark: SparkSession, given: object) -> tuple[DataFrame, str] | None:
-    """Return several queries as rows with a column of texts; None for one query."""
+def _queries_of(
+    spark: SparkSession, given: object, column: str = "query"
+) -> tuple[DataFrame, str] | None:
+    """Return several queries as rows with a column of texts; None for one query.
+
+    ``column``: which column of texts of a DataFrame that has several.
+    """
     if isinstance(given, DataFrame):
-        name = _text_column_of(given.schema)
+        name = _text_column_of(given.schema, column)
         return (given if given.isStreaming else given.repartition(parallelism_of(spark))), name
     if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
         return None
@@ -611,18 +700,18 @@ def _queries_of(spark: SparkSession, given: object) -> tuple[DataFrame, str] | N
     return spark.createDataFrame(rows, schema).repartition(parallelism_of(spark)), _TEXT
 
 
-def _text_column_of(schema: StructType) -> str:
+def _text_column_of(schema: StructType, name: str) -> str:
     """Return the name of the column with the texts of queries.
 
     Raises:
-        InvalidInputError: There is none, or there are several of which none is named ``query``.
+        InvalidInputError: There is none, or there are several of which none has this name.
     """
     known = [field for field in schema.fields if isinstance(field.dataType, StringType)]
-    own = named(known, _QUERY_COLUMN) or (known[0] if len(known) == 1 else None)
+    own = named(known, name) or (known[0] if len(known) == 1 else None)
     if own is None:
         shown = ", ".join(field.name for field in known) or "none"
         raise InvalidInputError(
-            f"the queries have no column {_QUERY_COLUMN!r} of strings",
-            hint=f"such columns are: {shown}; rename one to {_QUERY_COLUMN!r}",
+            f"the queries have no column {name!r} of strings",
+            hint=f"such columns are: {shown}; rename one to {name!r}",
         )
     return own.name

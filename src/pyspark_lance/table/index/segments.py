@@ -33,6 +33,7 @@ BLOOMFILTER: Final = "bloomfilter"
 LABEL_LIST: Final = "label_list"
 NGRAM: Final = "ngram"
 INVERTED: Final = "inverted"
+MINHASH: Final = "minhash_lsh"
 ZONEMAP: Final = "zonemap"
 VECTOR: Final = "vector"
 _KINDS: Final = {
@@ -44,6 +45,7 @@ _KINDS: Final = {
     "lance.table.NGramIndexDetails": NGRAM,
     "lance.table.InvertedIndexDetails": INVERTED,
     "lance.index.pb.VectorIndexDetails": VECTOR,
+    "lance.index.pb.MinHashLshIndexDetails": MINHASH,
     "lance.table.FragmentReuseIndexDetails": "fragment_reuse",
 }
 # Kind -> supported versions, and whether rows are named by stable row ids, if enabled.
@@ -92,6 +94,8 @@ def segment_of(entry: IndexMetadata, *, stable_row_ids: bool) -> Segment | str:
     versions = _NAMES_ROW_IDS.get(kind)
     if kind == VECTOR:
         return "it is for nearest; scans use no vector index"
+    if kind == MINHASH:
+        return "it is for nearDuplicates; scans use no minhash_lsh index"
     if versions is None:
         return f"scans use no {kind} index" if kind else "its kind is not known"
     if entry.index_version not in versions:

@@ -20,12 +20,14 @@ from pyspark_lance.format.operation import CreateIndex, Operation
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.inverted.token_options import TEXT_DETAILS_TYPE
+from pyspark_lance.table.index.minhash import MINHASH_DETAILS_TYPE
 from pyspark_lance.table.index.segments import (
     BITMAP,
     BLOOMFILTER,
     BTREE,
     INVERTED,
     LABEL_LIST,
+    MINHASH,
     NGRAM,
     IndexDetails,
     IndexFiles,
@@ -58,6 +60,7 @@ _DETAILS: Final = {
     BLOOMFILTER: "/lance.index.pb.BloomFilterIndexDetails",
     NGRAM: "/lance.table.NGramIndexDetails",
     INVERTED: TEXT_DETAILS_TYPE,
+    MINHASH: MINHASH_DETAILS_TYPE,
 }
 
 BuildParts = Callable[[Sequence[IndexTask]], Iterable[BuiltPart]]
@@ -196,6 +199,8 @@ def _entry(
     if task.text is not None:
         version = text_format_version(task.text)
         value = task.text.to_details(version)
+    elif planned.kind == MINHASH:
+        value = task.minhash.to_details()
     return new_index_entry(
         planned.name,
         [planned.field.id],

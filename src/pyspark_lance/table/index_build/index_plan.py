@@ -26,12 +26,14 @@ from pyspark_lance.table.index.index_file import IndexFile, row_id_index
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index.lookups import covered_fragments, segment_state
+from pyspark_lance.table.index.minhash import MinHashOptions
 from pyspark_lance.table.index.segments import (
     BITMAP,
     BLOOMFILTER,
     BTREE,
     INVERTED,
     LABEL_LIST,
+    MINHASH,
     NGRAM,
     ZONEMAP,
     Segment,
@@ -47,7 +49,11 @@ from pyspark_lance.table.index_build.segment_task import (
     SegmentTask,
     check_can_be_indexed,
 )
-from pyspark_lance.table.index_build.text_indices import names_rows_elsewhere, options_to_refresh
+from pyspark_lance.table.index_build.text_indices import (
+    minhash_to_refresh,
+    names_rows_elsewhere,
+    options_to_refresh,
+)
 from pyspark_lance.table.index_build.zone_maps import (
     ROWS_PER_ZONE,
     BuiltZones,
@@ -71,7 +77,7 @@ ROWS_PER_JOINED_SEGMENT: Final = 64 << 20
 """Live rows of a segment that is merged of others: no column is read for it."""
 
 # Of kinds whose segments name rows by their ids, where they have stable ones.
-_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST, NGRAM, INVERTED)
+_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST, NGRAM, INVERTED, MINHASH)
 # Of these, Lance takes rows without another look at their values.
 _EXACT_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST)
 # Of kinds whose segments are merged where they name rows by their addresses.
@@ -315,7 +321,7 @@ class _Coverage:
         """Return segments that would give wrong rows beside one that covers the missing rows."""
         if self.kind in _EXACT_BY_ROW_IDS and self.snapshot.uses_stable_row_ids:
             has_moved = names_moved_rows
-        elif self.kind == INVERTED:
+        elif self.kind in (INVERTED, MINHASH):
             has_moved = names_rows_elsewhere
         else:
             return []
@@ -338,6 +344,12 @@ def _refreshed(
         text = options_to_refresh(snapshot, entries, is_named=is_named)
     if path is None or (coverage.kind == INVERTED and text is None):
         return None
+    minhash = MinHashOptions()
+    if coverage.kind == MINHASH:
+        known = minhash_to_refresh(snapshot, entries, is_named=is_named)
+        if known is None:
+            return None
+        minhash = known
     replaced = coverage.with_moved_rows()
     if rows_per_joined is not None:
         replaced = [*coverage.small(rows_per_segment, rows_per_joined), *replaced]
@@ -356,7 +368,7 @@ def _refreshed(
         tasks = _tasks(snapshot, coverage.kind, path, scanned, rows_per_segment)
     if merged:
         tasks = _with_stored(tasks, _stored_groups(coverage, merged, rows_per_joined or 1))
-    tasks = tuple(replace(task, text=text) for task in tasks)
+    tasks = tuple(replace(task, text=text, minhash=minhash) for task in tasks)
     every = (*coverage.dead, *replaced)
     return PlannedIndex(entries[0].name, coverage.kind, path[-1], every, tasks)
 

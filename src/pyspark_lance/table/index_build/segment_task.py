@@ -26,6 +26,7 @@ from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.bloom import BLOOM_FILE
 from pyspark_lance.table.index.btree import DATA_FILE, LOOKUP_FILE
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
+from pyspark_lance.table.index.minhash import MINHASH_FILES, MinHashOptions
 from pyspark_lance.table.index.ngram import NGRAM_FILE, NgramIndex
 from pyspark_lance.table.index.segments import (
     BITMAP,
@@ -33,6 +34,7 @@ from pyspark_lance.table.index.segments import (
     BTREE,
     INVERTED,
     LABEL_LIST,
+    MINHASH,
     NGRAM,
 )
 from pyspark_lance.table.index.value_order import has_order
@@ -43,6 +45,7 @@ from pyspark_lance.table.index_build.merged_segments import (
     merged,
     sorted_rows_of,
 )
+from pyspark_lance.table.index_build.minhash_build import write_signatures
 from pyspark_lance.table.index_build.ngram_build import (
     NgramPostings,
     merged_postings,
@@ -57,7 +60,7 @@ from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS
 from pyspark_lance.table.work.written_files import remove_files
 
-KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM, INVERTED)
+KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM, INVERTED, MINHASH)
 """The kinds of which this makes segments."""
 
 
@@ -76,6 +79,7 @@ class SegmentTask:
     # Segments whose rows come into this one; they cover fragments that are not scanned.
     joined: tuple[StoredSegment, ...] = ()
     text: TokenizerOptions | None = None  # Of an inverted index.
+    minhash: MinHashOptions = MinHashOptions()  # noqa: RUF009
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +136,13 @@ _FITTING: Final = {
     BLOOMFILTER: "columns of whole numbers, float, double, text, bytes, days and times can",
     NGRAM: "columns of text, and struct fields of it can",
     INVERTED: "columns of text, of lists of it, and struct fields of it can",
+    MINHASH: "columns of text, and struct fields of it can",
 }
 _IS_KNOWN: Final = {
     BLOOMFILTER: can_have_bloom_filter,
     NGRAM: pa.types.is_string,
     INVERTED: lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
+    MINHASH: lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
 }
 
 
@@ -185,6 +191,7 @@ _FILES: Final = {
     BLOOMFILTER: (BLOOM_FILE,),
     NGRAM: (NGRAM_FILE,),
     INVERTED: TEXT_FILES,
+    MINHASH: MINHASH_FILES,
 }
 
 
@@ -195,6 +202,9 @@ def _written(store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
         return _written_texts(store, name, task, rows)
     if task.kind == NGRAM:
         return _written_ngrams(store, name, task, rows)
+    if task.kind == MINHASH:
+        with RowSorter(pa.uint64(), task.most_rows, task.most_bytes) as sorter:
+            return write_signatures(store, name, task.minhash, rows, sorter)
     data_type = _indexed_type(task.kind, task.field)
     with RowSorter(data_type, task.most_rows, task.most_bytes) as sorter:
         for values, ids in rows:

@@ -22,8 +22,9 @@ from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.index.index_file import IndexFile, row_id_index
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
+from pyspark_lance.table.index.minhash import SIGNATURES_FILE, MinHashOptions, options_of
 from pyspark_lance.table.index.reused_fragments import moved_addresses, reuse_versions
-from pyspark_lance.table.index.segments import INVERTED
+from pyspark_lance.table.index.segments import INVERTED, MINHASH, kind_of
 from pyspark_lance.table.index_build.text_build import METADATA_FILE
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
@@ -32,12 +33,13 @@ logger = logging.getLogger(__name__)
 
 _NEWEST_VERSION: Final = 3
 _ROWS_AT_ONCE: Final = 1 << 20
+_OTHER_NAMES: Final = {"fts": INVERTED, "minhashlsh": MINHASH, "minhash": MINHASH}
 
 
 def index_kind(name: str) -> str:
-    """The kind of index of this name, in whatever case; Lance calls an inverted index FTS, too."""
+    """The kind of index of this name, in whatever case, also by the names of Lance."""
     name = name.lower()
-    return INVERTED if name == "fts" else name
+    return _OTHER_NAMES.get(name, name)
 
 
 def tokenizer_options(kind: str, given: Mapping[str, Any]) -> TokenizerOptions | None:
@@ -71,6 +73,27 @@ def options_to_refresh(
         options = _options_of(snapshot.files, entries[-1])
         Tokenizer(options)
     except (LanceError, FileNotFoundError) as error:
+        if is_named:
+            raise
+        logger.info("the index %r of %s stays as it is: %s", entries[0].name, snapshot.uri, error)
+        return None
+    return options
+
+
+def minhash_to_refresh(
+    snapshot: Snapshot, entries: Sequence[IndexMetadata], *, is_named: bool
+) -> MinHashOptions | None:
+    """Return the parameters of further segments of an index; None if it has to stay as it is.
+
+    ``is_named``: whether the caller asked for this index.
+
+    Raises:
+        UnsupportedFeatureError: No signatures can be made as the named index has them.
+    """
+    try:
+        options = options_of(entries[-1])
+        Tokenizer(options.tokens)
+    except UnsupportedFeatureError as error:
         if is_named:
             raise
         logger.info("the index %r of %s stays as it is: %s", entries[0].name, snapshot.uri, error)
@@ -132,9 +155,13 @@ def names_rows_elsewhere(
 
 def _named_rows(files: TableFiles, entry: IndexMetadata) -> Iterator[NDArray[np.uint64]]:
     """What the rows of the documents of a segment are called, some at a time."""
-    metadata = IndexFile.open(files, entry, METADATA_FILE, whole=True)
-    for number in _partitions(metadata):
-        file = IndexFile.open(files, entry, f"part_{number}_docs.lance")
+    if kind_of(entry) == MINHASH:
+        names = [SIGNATURES_FILE]
+    else:
+        metadata = IndexFile.open(files, entry, METADATA_FILE, whole=True)
+        names = [f"part_{number}_docs.lance" for number in _partitions(metadata)]
+    for name in names:
+        file = IndexFile.open(files, entry, name)
         for first in range(0, file.reader.num_rows, _ROWS_AT_ONCE):
             end = min(first + _ROWS_AT_ONCE, file.reader.num_rows)
             rows = file.read_ranges([(first, end)], ["_rowid"])

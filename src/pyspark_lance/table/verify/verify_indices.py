@@ -32,12 +32,24 @@ from pyspark_lance.table.index.inverted.segments import TextPartition, open_text
 from pyspark_lance.table.index.inverted.token_sets import Nearness
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index.lookups import covered_fragments, segment_state
+from pyspark_lance.table.index.minhash import (
+    BANDS_FILE,
+    SIGNATURE,
+    SIGNATURES_FILE,
+    MinHashOptions,
+    Signatures,
+    Signer,
+    band_keys,
+    options_of,
+    signatures_in,
+)
 from pyspark_lance.table.index.ngram import NgramIndex
 from pyspark_lance.table.index.segments import (
     BLOOMFILTER,
     BTREE,
     INVERTED,
     LABEL_LIST,
+    MINHASH,
     NGRAM,
     ZONEMAP,
     Segment,
@@ -66,6 +78,7 @@ _SETS_AT_ONCE: Final = 256
 # Of one fragment that is no longer in the table: 1 GiB of numbers.
 _MAX_ROWS_OF_REMOVED: Final = 1 << 27
 _TOKENS_AT_ONCE: Final = 4096
+_SIGNATURES_AT_ONCE: Final = 1 << 16
 _OF_LENGTH: Final = np.uint64(0x746F6B656E73)
 _NULL_LIST: Final = np.uint64(0x6C6973745F6E756C)
 _SHIFT: Final = np.uint64(OFFSET_BITS)
@@ -105,6 +118,8 @@ def _check_entry(snapshot: Snapshot, entry: IndexMetadata, *, read_data: bool) -
         return _check_zones(snapshot, entry, path, read_data) if is_zone_map(entry) else ""
     if kind_of(entry) == INVERTED:
         return _check_texts(snapshot, entry, path, read_data=read_data)
+    if kind_of(entry) == MINHASH:
+        return _check_signatures(snapshot, entry, path, read_data=read_data)
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     if isinstance(segment, str):
         return ""
@@ -338,6 +353,46 @@ def _token_hashes(token: _Hashes | np.uint64, often: NDArray[np.integer[Any]]) -
 
 
 # Zones -------------------------------------------------------------------------------------------
+
+
+def _check_signatures(
+    snapshot: Snapshot, entry: IndexMetadata, path: tuple[Field, ...], *, read_data: bool
+) -> str:
+    """Compare the signature of each live row, and the number of keys of bands."""
+    options = options_of(entry)
+    signatures = IndexFile.open(snapshot.files, entry, SIGNATURES_FILE)
+    bands = IndexFile.open(snapshot.files, entry, BANDS_FILE)
+    num_rows = signatures.reader.num_rows
+    if bands.reader.num_rows != num_rows * options.num_bands:
+        return "its bands do not belong to its signatures"
+    covered = covered_fragments(snapshot, entry)
+    fragments = tuple(f for f in snapshot.manifest.fragments if f.id in covered)
+    if not read_data or not fragments or reuse_index_of(snapshot.indices) is not None:
+        return ""
+    live = LiveRows(snapshot.files, fragments, snapshot.uses_stable_row_ids)
+    named, stored = _Sums(fragments), _Sums(fragments)
+    for first in range(0, num_rows, _SIGNATURES_AT_ONCE):
+        end = min(first + _SIGNATURES_AT_ONCE, num_rows)
+        rows = signatures.read_ranges([(first, end)], [ROW_ID, SIGNATURE])
+        addresses = plain_numbers(rows.column(ROW_ID).combine_chunks())
+        own = signatures_in(rows.column(SIGNATURE).combine_chunks())
+        if snapshot.uses_stable_row_ids:
+            addresses, is_found = row_id_index(snapshot).addresses_of(addresses)
+            own, addresses = own[is_found], addresses[is_found]
+        is_live = live.are_among(addresses)
+        named.add(_signature_hashes(own[is_live], options), addresses[is_live])
+    signer = Signer(options)
+    for texts, addresses in _column(snapshot, path, fragments):
+        places, own = signer.sign(texts)
+        stored.add(_signature_hashes(own, options), addresses[places])
+    return named.differences(stored)
+
+
+def _signature_hashes(signatures: Signatures, options: MinHashOptions) -> _Hashes:
+    """Return a hash of each signature."""
+    hashes = xxh64_of_numbers(band_keys(signatures, options).reshape(-1))
+    found: _Hashes = np.bitwise_xor.reduce(hashes.reshape(-1, options.num_bands), axis=1)
+    return found
 
 
 def _check_bloom_filters(
