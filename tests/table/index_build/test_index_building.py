@@ -841,7 +841,7 @@ def test_unindexable_columns_are_refused(tmp_path):
                 create_index(Table(path), IndexRequest((name,), kind))
     for request in (
         IndexRequest(("y",)), IndexRequest(("o.y",)), IndexRequest(("x", "X")), IndexRequest(()),
-        IndexRequest(("x",), "rtree"), IndexRequest(("x", "o.x"), name="both"),
+        IndexRequest(("x",), "hash"), IndexRequest(("x", "o.x"), name="both"),
         IndexRequest(("x",), name="__lance_frag_reuse"), IndexRequest(("x",), rows_per_zone=8),
         IndexRequest(("x",), "bloomfilter", rows_per_zone=0),
         IndexRequest(("x",), "zonemap", rows_per_zone=0),

@@ -20,7 +20,7 @@ from pyspark_lance.spark.sql.procedure_work import TOKENIZER_ARGUMENTS
 from pyspark_lance.spark.sql.procedures import PROCEDURES
 from pyspark_lance.table.index.index_status import index_columns
 from pyspark_lance.table.index.segments import BLOOMFILTER, BTREE, INVERTED, ZONEMAP
-from pyspark_lance.table.index_build.index_plan import INDEX_KINDS
+from pyspark_lance.table.index_build.index_plan import INDEX_KINDS, check_kind
 from pyspark_lance.table.index_build.text_indices import index_kind
 from pyspark_lance.table.nearest.ivf_file import INDEX_NAMES
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -66,10 +66,7 @@ def procedure_of_create(request: CreateIndexRequest) -> CreateIndexResponse:
         )
     given = {name.lower(): text for name, text in request.index_options.items()}
     kind = index_kind(given.pop("type", BTREE))
-    if kind not in _KINDS:
-        raise InvalidInputError(
-            f"{kind!r} is not a kind of index", hint=f"use one of {', '.join(_KINDS)}"
-        )
+    check_kind(kind, _KINDS)
     is_vector = kind in _OF_VECTORS
     name = "create_vector_index" if is_vector else "create_index"
     arguments = {"column" if is_vector else "columns": spelled[0], "kind": kind}

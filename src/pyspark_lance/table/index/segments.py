@@ -36,6 +36,11 @@ INVERTED: Final = "inverted"
 MINHASH: Final = "minhash_lsh"
 ZONEMAP: Final = "zonemap"
 VECTOR: Final = "vector"
+RTREE: Final = "rtree"
+FM: Final = "fm"
+JSON: Final = "json"
+KEPT_KINDS: Final = (RTREE, FM, JSON)
+"""Kinds of Lance that are neither used nor built, but stay valid."""
 _KINDS: Final = {
     "lance.table.BTreeIndexDetails": BTREE,
     "lance.table.BitmapIndexDetails": BITMAP,
@@ -46,6 +51,9 @@ _KINDS: Final = {
     "lance.table.InvertedIndexDetails": INVERTED,
     "lance.index.pb.VectorIndexDetails": VECTOR,
     "lance.index.pb.MinHashLshIndexDetails": MINHASH,
+    "lance.index.pb.RTreeIndexDetails": RTREE,
+    "lance.index.pb.FMIndexDetails": FM,
+    "lance.index.pb.JsonIndexDetails": JSON,
     "lance.table.FragmentReuseIndexDetails": "fragment_reuse",
 }
 # Kind -> supported versions, and whether rows are named by stable row ids, if enabled.

@@ -32,6 +32,7 @@ from pyspark_lance.table.index.segments import (
     BLOOMFILTER,
     BTREE,
     INVERTED,
+    KEPT_KINDS,
     LABEL_LIST,
     MINHASH,
     NGRAM,
@@ -143,12 +144,27 @@ class IndexRequest:
     text: TokenizerOptions | None = None
 
 
+def check_kind(kind: str, kinds: Sequence[str]) -> None:
+    """Refuse a kind of index that is none of ``kinds``.
+
+    Raises:
+        UnsupportedFeatureError: A kind that only Lance builds.
+        InvalidInputError: No kind of index.
+    """
+    if kind in KEPT_KINDS:
+        raise UnsupportedFeatureError(
+            f"indices of the kind {kind} cannot be built here",
+            hint=f"those of Lance stay valid, unused; use one of {', '.join(kinds)}",
+        )
+    if kind not in kinds:
+        raise InvalidInputError(
+            f"{kind!r} is not a kind of index", hint=f"use one of {', '.join(kinds)}"
+        )
+
+
 def plan_index(table: Table, request: IndexRequest, settings: ChangeSettings) -> IndexPlan:
     """What ``create_index`` builds; writes nothing."""
-    if request.kind not in INDEX_KINDS:
-        raise InvalidInputError(
-            f"{request.kind!r} is not a kind of index", hint=f"use one of {', '.join(INDEX_KINDS)}"
-        )
+    check_kind(request.kind, INDEX_KINDS)
     if request.text is not None and request.kind != INVERTED:
         raise InvalidInputError(f"a {request.kind} index has no tokens of texts")
     if request.rows_per_zone is not None:
