@@ -55,6 +55,7 @@ WORK = {
     "bloomfilter": 'create_index(table, IndexRequest(("s",), "bloomfilter"))',
     "ngram": 'create_index(table, IndexRequest(("s",), "ngram"))',
     "inverted": 'create_index(table, IndexRequest(("s",), "inverted"))',
+    "minhash_lsh": 'create_index(table, IndexRequest(("s",), "minhash_lsh"))',
     "zonemap": 'create_index(table, IndexRequest(("i", "s"), "zonemap", replace=True))',
     "refresh": "refresh_indices(table)",
     "optimize": "optimize_indices(table)",
@@ -139,7 +140,7 @@ def build_any(path: str, rng: random.Random) -> None:
     kind = rng.choice([*INDEX_KINDS, "refresh", "optimize", "drop"])
     table = Table(path)
     with_kind = {"zonemap": ("i", "s"), "label_list": (LISTS,), "bloomfilter": ("s", "i")}
-    with_kind |= {"ngram": ("s",), "inverted": ("s",)}
+    with_kind |= {"ngram": ("s",), "inverted": ("s",), "minhash_lsh": ("s",)}
     try:
         match kind:
             case "refresh":

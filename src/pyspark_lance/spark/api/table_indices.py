@@ -68,7 +68,8 @@ class TableIndices:
             kind: ``btree``; ``bitmap``, for columns with few distinct values; ``label_list``, for
                 lists; ``zonemap``, for rows roughly sorted by the column; ``bloomfilter``, a small
                 index for lookups of single values only; ``ngram``, for parts of strings;
-                ``inverted`` (or ``fts``), for full-text search.
+                ``inverted`` (or ``fts``), for full-text search; ``minhash_lsh``, for
+                ``nearDuplicates``.
             name: Name of the index, if it is on one column; ``<column>_idx`` by default.
             replace: Whether an existing index is rebuilt.
             rowsPerZone: Live rows per zone of a ``zonemap`` or ``bloomfilter``; None for 8192.
