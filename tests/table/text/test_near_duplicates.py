@@ -221,11 +221,11 @@ def test_pages_of_bands_are_read_where_keys_are(tmp_path):
 
 def test_keys_of_several_pages_are_all_read(tmp_path):
     path = str(tmp_path / "t")
-    texts = ["some words that are equal", *["the same few words"] * 5000, "and some others here"]
+    texts = ["some words that are equal", *["the same few words"] * 12_000, "and some others here"]
     lance.write_dataset(rows_of(texts), path, enable_stable_row_ids=True)
     create_index(Table(path), IndexRequest(("body",), "minhash_lsh"))
     _, found = ours(path, ["the same few words"], None)
-    assert found.row_id.tolist() == list(range(1, 5001))
+    assert found.row_id.tolist() == list(range(1, 12_001))
     assert not found.distance.any()
 
 
