@@ -1,9 +1,10 @@
 """Sixteen processes that write one table as fast as they can, against pylance and Delta Lake.
 
 python benchmarks/many_writers.py [--s3] [--writers 16] [--seconds 15] [--rounds 2]
-    [append] [upsert] [hot]
+    [append] [upsert] [single] [hot]
 
-Each writer appends 100 rows, or upserts 20 of 10,000 keys (``hot``: of 200), again and again.  Ours
+Each writer appends 100 rows, or upserts 20 of 10,000 keys (``single``: one of them, ``hot``: 20 of
+200), again and again.  Ours
 with and without ``fsync``, pylance and the package ``deltalake`` (left out where it is not
 installed), which make none, take turns on tables of their own.  With ``--s3`` the tables are on the
 S3 server of the tests, which is one process in Python on this machine.
@@ -45,8 +46,8 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
 from pyspark_lance.table.write.write_table import commit_write, write_rows
 
-KEYS = {"upsert": 10_000, "hot": 200}
-UPSERTED = 20
+KEYS = {"upsert": 10_000, "single": 10_000, "hot": 200}
+UPSERTED = {"upsert": 20, "single": 1, "hot": 20}
 APPENDED = 100
 OURS, UNSYNCED, PYLANCE, DELTA = "ours", "ours without fsync", "pylance", "deltalake"
 
@@ -63,8 +64,8 @@ def appended(rng: random.Random) -> pa.Table:
 
 
 def upserted(path: str, rng: random.Random) -> pa.Table:
-    keys = KEYS[Path(path).name.partition("-")[0]]
-    return rows(rng.sample(range(keys), UPSERTED), rng.random())
+    job = Path(path).name.partition("-")[0]
+    return rows(rng.sample(range(KEYS[job]), UPSERTED[job]), rng.random())
 
 
 def append_ours(path: str, options: Options, rng: random.Random) -> None:
@@ -333,7 +334,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--rounds", type=int, default=2)
     given = parser.parse_args()
-    table = measure(given, given.jobs or ["append", "upsert", "hot"])
+    table = measure(given, given.jobs or ["append", "upsert", "single", "hot"])
     where = "on S3" if given.s3 else "in a folder"
     print_table(
         f"{given.writers} writers {where} for {given.seconds:g} s, {given.rounds} times, load "
