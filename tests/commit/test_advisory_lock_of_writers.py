@@ -131,12 +131,9 @@ def changing_config(key):
     return UpdateConfig(config_updates=UpdateMap(((key, "1"),)))
 
 
-@pytest.mark.parametrize(
-    ("operation", "others_may_change"),
-    [(Append((new_fragment(1),)), True), (changing_config("k"), False)],
-    ids=["append", "change"],
-)
-def test_commit_lock_blocks_later_commits(path, operation, others_may_change):
+@pytest.mark.parametrize("operation", [Append((new_fragment(1),)), changing_config("k")], ids=str)
+def test_commit_lock_blocks_other_commits(path, operation):
+    """Another change may catch up meanwhile."""
     seen = []
 
     def look():
@@ -147,9 +144,34 @@ def test_commit_lock_blocks_later_commits(path, operation, others_may_change):
     )
     base = BaseVersion.of(latest(open_store(path)).manifest)
     work.run(lambda work: work.commit(work.propose(base, operation)))
-    assert seen == [(False, others_may_change)]
+    assert seen == [(False, True)]
     assert is_lock_free(path, VERSIONS)
     assert is_lock_free(path, TRANSACTIONS)
+
+
+def test_replanned_change_waits_for_commit_before_it(path):
+    seen, has_lock, may_end = [], threading.Event(), threading.Event()
+
+    def commit_before():
+        with advisory_lock(open_store(path), VERSIONS, LONG_S):
+            has_lock.set()
+            assert may_end.wait(LONG_S)
+            seen.append("committed")
+
+    thread = threading.Thread(target=commit_before)
+
+    def attempt(work):
+        if not seen:
+            thread.start()
+            assert has_lock.wait(LONG_S)
+            threading.Timer(0.05, may_end.set).start()
+            seen.append("planned")
+            raise RetryableCommitError("others were faster")
+        seen.append("planned again")
+
+    UnitOfWork(Table(path), CommitSettings(), environment=environment()).run(attempt)
+    thread.join()
+    assert seen == ["planned", "committed", "planned again"]
 
 
 def test_conflicting_work_keeps_transaction_lock_until_done(path):
@@ -185,18 +207,32 @@ def test_backoff_grows_and_then_shrinks_with_age():
     assert 0 < longest < 4
 
 
-def test_work_after_conflict_starts_with_lock(path, monkeypatch):
-    monkeypatch.setattr(unit_of_work, "_REMEMBERED", 2)
+def run_works(path, conflicts):
+    """Return whether the lock was free at the first attempt of each; ``conflicts``: which have."""
     seen = []
+    for has_conflict in conflicts:
+        attempts = []
 
-    def attempt(work):
-        seen.append(is_lock_free(path, TRANSACTIONS))
-        if len(seen) == 1:
-            raise RetryableCommitError("others were faster")
+        def attempt(work, attempts=attempts, has_conflict=has_conflict):
+            attempts.append(is_lock_free(path, TRANSACTIONS))
+            if len(attempts) == 1 and has_conflict:
+                raise RetryableCommitError("others were faster")
 
-    for _ in range(4):
         UnitOfWork(Table(path), CommitSettings(), environment=environment()).run(attempt)
-    assert seen == [True, False, False, False, True]
+        seen.append(attempts[0])
+    return seen
+
+
+def test_work_after_repeated_conflicts_starts_with_lock(path, monkeypatch):
+    monkeypatch.setattr(unit_of_work, "_REMEMBERED", 2)
+    conflicts = [True, True, True, False, False, False]
+    assert run_works(path, conflicts) == [True, True, True, False, False, True]
+    assert Table(path).key() not in unit_of_work._conflicts
+
+
+def test_single_conflicts_do_not_make_work_wait(path):
+    conflicts = [True, True, False, True, True, False]
+    assert run_works(path, conflicts) == [True] * 6
     assert Table(path).key() not in unit_of_work._conflicts
 
 
@@ -214,7 +250,8 @@ def test_remembered_conflict_is_per_server():
         UnitOfWork(Table(uri, storage), CommitSettings(), environment=environment())
         for storage in (S3, OTHER_SERVER)
     ]
-    works[0]._remember_conflict()
+    for _ in range(unit_of_work._MAX_CONFLICTS):
+        works[0]._remember_conflict()
     assert [work._expects_conflicts() for work in works] == [True, False]
 
 

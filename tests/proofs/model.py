@@ -147,7 +147,7 @@ def _write(state: State, number: int, rules: frozenset[str], replaced: str | Non
 def _put(
     state: State, number: int, rules: frozenset[str], again: str, replaced: str | None
 ) -> State:
-    """``put_if_absent`` of a manifest, then ``ManifestCommitter._confirmed``."""
+    """``put_if_absent`` of a manifest, then ``ManifestCommitter.confirm``."""
     me, version = state.processes[number], state.processes[number].version + 1
     if state.has(version) and "put replaces" not in rules:
         return state.going_on(number, step=again)

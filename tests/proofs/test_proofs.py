@@ -16,7 +16,7 @@ from proofs import interleavings, model
 from proofs.interleavings import all_cases, swept_cases
 from proofs.placed_operations import PLACED
 
-from pyspark_lance.commit import commit_loop
+from pyspark_lance.commit.conflict_check import ConflictChecks
 from pyspark_lance.table.refs import tags
 
 pytestmark = pytest.mark.interop
@@ -59,14 +59,14 @@ def test_newest_reference_must_match_some_intermediate_version():
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "broken", "pair"),
+    ("owner", "name", "broken", "pair"),
     [
-        (commit_loop, "fragments_in_common", lambda *a, **k: (), ("update @ same row",) * 2),
+        (ConflictChecks, "check", lambda *_: set(), ("update @ same row",) * 2),
         (tags, "check_not_removed", lambda *a: None, ("tag_oldest", "cleanup")),
     ],
 )
-def test_interleavings_reveal_broken_rule(monkeypatch, module, name, broken, pair):
-    monkeypatch.setattr(module, name, broken)
+def test_interleavings_reveal_broken_rule(monkeypatch, owner, name, broken, pair):
+    monkeypatch.setattr(owner, name, broken)
     cases = [case for case in all_cases() if (case.first, *case.second) == pair]
     assert len(interleavings.prove(cases).anomalies) >= 2
 

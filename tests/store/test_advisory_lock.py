@@ -257,3 +257,61 @@ def test_cancelled_request_stops_waiting(store):
         assert in_a_thread(wait) == "cancelled"
     wait_for_places_left()
     assert acquires_lock(store)
+
+
+def test_polling_caller_needs_no_thread(store):
+    held, may_end, names = threading.Event(), threading.Event(), []
+
+    def first():
+        with advisory_lock(store, FOLDER, LONG_S):
+            held.set()
+            assert may_end.wait(LONG_S)
+
+    def meanwhile():
+        names.extend(thread.name for thread in threading.enumerate())
+        may_end.set()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert held.wait(LONG_S)
+    with advisory_lock(store, FOLDER, LONG_S, meanwhile=meanwhile, poll_s=LONG_S) as mine:
+        names += [one.name for one in threading.enumerate()]
+        assert mine
+    thread.join()
+    assert "advisory-lock" not in names
+
+
+def test_caller_gets_in_line_after_polling(store):
+    order, polled = [], threading.Event()
+
+    def second():
+        with advisory_lock(store, FOLDER, LONG_S, poll_s=0.001) as mine:
+            order.append(mine)
+
+    thread = threading.Thread(target=second)
+    with advisory_lock(store, FOLDER, LONG_S):
+        thread.start()
+        while not any(one.name == "advisory-lock" for one in threading.enumerate()):
+            polled.wait(0.001)
+        order.append("first")
+    thread.join()
+    assert order == ["first", True]
+
+
+def test_polling_caller_can_be_cancelled(store):
+    before = len(os.listdir("/dev/fd"))
+
+    def second():
+        token = CANCELLED.set(threading.Event())
+        try:
+            with (
+                pytest.raises(CancelledRequestError),
+                advisory_lock(store, FOLDER, LONG_S, meanwhile=CANCELLED.get().set, poll_s=LONG_S),
+            ):
+                pass
+        finally:
+            CANCELLED.reset(token)
+
+    with advisory_lock(store, FOLDER, LONG_S):
+        in_a_thread(second)
+    assert len(os.listdir("/dev/fd")) == before

@@ -1,5 +1,10 @@
 """Commit loop: read the newest version, check conflicts, rebase, build and put; retry if outrun.
 
+Writers of one machine pass two advisory locks one after another.  Under the first one, a change
+catches up: it reads the transactions since its plan and checks conflicts.  Under the second one, it
+does the same with what was committed meanwhile, usually one version, then builds and puts its own.
+So the next writer catches up while this one builds.  The put is confirmed without a lock.
+
 Three rules keep a table correct in case of failures:
 
 * An error of the put may hide a success.  Nothing is deleted or repeated before the manifest of
@@ -14,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from pyspark_lance.cancellation import CancelledRequestError, check_cancelled
@@ -24,11 +30,12 @@ from pyspark_lance.commit.application_versions import (
 )
 from pyspark_lance.commit.base_version import BaseVersion, NewerVersions
 from pyspark_lance.commit.commit_handler import check_conditional_puts, transaction_uuid_at
-from pyspark_lance.commit.conflict_check import REDO, ReadSet, fragments_in_common
+from pyspark_lance.commit.conflict_check import REDO, ConflictChecks, ReadSet
 from pyspark_lance.commit.manifest_builder import TableState
 from pyspark_lance.commit.manifest_committer import (
     CommitResult,
     ManifestCommitter,
+    PutState,
     TableGoneError,
     WantedVersion,
     table_was_replaced,
@@ -59,6 +66,7 @@ from pyspark_lance.metafile.manifest_file import (
     encode_manifest,
     find_version,
     latest_version,
+    newest_since,
     read_manifest,
     recently_listed_version,
     retry_if_removed,
@@ -98,6 +106,8 @@ logger = logging.getLogger(__name__)
 
 # Upper bound of rounds of reading newer versions in one attempt.
 _MAX_ROUNDS = 4
+# Time of polling for the lock of versions in turn; appends wait in its queue.
+_POLL_S = 0.1
 
 ReadManifest = Callable[[ObjectStore, ManifestLocation], ManifestFile]
 
@@ -108,6 +118,7 @@ def commit(
     retries: Retries | None = None,
     *,
     read: ReadManifest = read_manifest,
+    catches_up: bool = False,
 ) -> CommitResult:
     """Commit the requested version exactly once.
 
@@ -116,6 +127,8 @@ def commit(
         commit_request: The transaction and what it was planned on.
         retries: Remaining attempts of the work that this commit is part of; None for the default.
         read: Reads a manifest or returns a cached one; fills in row counts of old releases.
+        catches_up: Whether conflicts are checked in turn before the lock of versions is requested;
+            not worth it for appends, which conflict with little.
 
     Raises:
         TableAlreadyExistsError: The table to be created exists. To append instead, the caller plans
@@ -126,18 +139,13 @@ def commit(
     """
     left = retries or Retries()
     clock = left.environment.monotonic
-    work = _Commit(store, commit_request, read, left.environment)
+    work = _Commit(store, commit_request, read, left.environment, catches_up=catches_up)
     started = clock()
     attempts, failure = 1, None
     try:
         while True:
             try:
-                with advisory_lock(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):
-                    if not work.is_outcome_unknown:
-                        check_cancelled()
-                    result = work.attempt()
-                    if result is None and work.used_stale_listing:
-                        result = work.attempt()  # the version existed before the attempt
+                result = work.attempt()
             except CancelledRequestError as error:
                 if work.is_outcome_unknown:
                     raise work.exhausted_error(attempts, clock() - started) from error
@@ -170,6 +178,8 @@ class _Commit:
         commit_request: CommitRequest,
         read: ReadManifest,
         environment: Environment,
+        *,
+        catches_up: bool,
     ) -> None:
         transaction = commit_request.transaction
         self._store = store
@@ -179,15 +189,80 @@ class _Commit:
         self._environment = environment
         self._application = application_version(transaction.properties)
         self._newer = NewerVersions(store, transaction.read_version)
+        self._checks = ConflictChecks(
+            transaction.operation,
+            store.uri,
+            knows_rows=commit_request.affected_rows is not None,
+            reads=commit_request.reads,
+        )
         self._written_transaction: tuple[str, bytes] | None = None
         self._written_deletions: list[str] = []
         self._version = ManifestCommitter(store, environment.handler, transaction.uuid)
+        self._catches_up = catches_up and commit_request.create is None
+        self._caught_up: ManifestLocation | None = None  # The version up to which it is checked.
         self._has_listed = False
+        self._has_waited = False  # For the lock, so that newer versions are expected.
         self._used_early_listing = False
         self.listed_at_s = 0.0  # Time of the last listing of versions, by the monotonic clock.
 
     def attempt(self) -> CommitResult | None:
         """Make one attempt; return None if a concurrent commit created the version first."""
+        with ExitStack() as turn:
+            if self._catches_up and not self.is_outcome_unknown:
+                turn.enter_context(
+                    advisory_lock(self._store, TRANSACTIONS, TURN_S, meanwhile=self._expect_newer)
+                )
+                result = self._catch_up()
+                if result is not None:
+                    return result
+            result = self._commit_in_turn(turn)
+        if result is None and self._used_early_listing and not self.is_outcome_unknown:
+            # The version existed before the attempt, so the attempt does not count.
+            result = self._commit_in_turn(turn)
+        return result
+
+    def _commit_in_turn(self, turn: ExitStack) -> CommitResult | None:
+        """Commit under the lock of versions; let the next writer catch up in the meantime."""
+        self._has_waited = False
+        poll_s = _POLL_S if self._catches_up else 0.0
+        lock = advisory_lock(
+            self._store, VERSIONS, TURN_S, meanwhile=self._write_ahead, poll_s=poll_s
+        )
+        with lock:
+            turn.close()
+            if not self.is_outcome_unknown:
+                check_cancelled()
+            result = self._find_or_put()
+        if result is None or self._version.state is not PutState.WRITTEN:
+            return result
+        return self._finish(result) if self._version.confirm() else None
+
+    def _catch_up(self) -> CommitResult | None:
+        """Check conflicts with the versions committed since the plan, as far as there are any.
+
+        Returns the result if the work is already committed.
+        """
+        location = self._find_newest()
+        if location is None:
+            return None
+        try:
+            latest = self._read(self._store, location)
+        except FileNotFoundError:
+            return None
+        if self._planned.read_version > latest.manifest.version:
+            return None
+        latest, newer = self._read_newer_versions(latest)
+        found = self._find_committed(latest, newer)
+        if found is None:
+            affected_rows = self._commit_request.affected_rows
+            for fragment_id in self._checks.check(newer, latest):
+                if affected_rows is not None:
+                    affected_rows.get(fragment_id)  # loads them before the lock
+            self._caught_up = latest.location
+        return found
+
+    def _find_or_put(self) -> CommitResult | None:
+        """Put the next version, or find the one of an earlier call."""
         self.listed_at_s = self._environment.monotonic()
         pending = self._version.unknown_outcome
         if pending is not None:
@@ -219,16 +294,26 @@ class _Commit:
         return self._find_committed(latest, newer) or self._put(latest, self._rebase(latest, newer))
 
     def _find_newest(self) -> ManifestLocation | None:
-        """Return the newest version; the first attempt may use the listing made by the plan.
+        """Return the newest version, as far as an earlier listing shows it; then by a new one.
 
         Versions may be added between any listing and the put, so an older listing is as safe.
         """
-        seen = None
-        if not self._has_listed and self._commit_request.create is None:
+        known, self._caught_up = self._caught_up, None
+        if known is not None:
+            known = self._newest_since(known)
+        elif not self._has_listed and self._commit_request.create is None:
             seen = recently_listed_version(self._store, put_follows=True)
+            is_usable = seen is not None and seen.version >= self._planned.read_version
+            known = seen if is_usable else None
         self._has_listed = True
-        self._used_early_listing = seen is not None and seen.version >= self._planned.read_version
-        return seen if self._used_early_listing else latest_version(self._store)
+        self._used_early_listing = known is not None
+        return known or latest_version(self._store)
+
+    def _newest_since(self, known: ManifestLocation) -> ManifestLocation | None:
+        """Return the newest version after ``known``, without a listing; None if it takes one."""
+        if self._store.lists_names_only:
+            return newest_since(self._store, known)
+        return None if self._has_waited else known
 
     def _read_newer_versions(
         self, latest: ManifestFile
@@ -246,7 +331,7 @@ class _Commit:
             if self._newer.num_read <= 1 or rounds == _MAX_ROUNDS:
                 return latest, newer
             self.listed_at_s = self._environment.monotonic()
-            location = latest_version(self._store)
+            location = newest_since(self._store, latest.location) or latest_version(self._store)
             if location is None or location.version <= latest.manifest.version:
                 return latest, newer
             with contextlib.suppress(FileNotFoundError):  # removed since, so there are newer ones
@@ -346,14 +431,7 @@ class _Commit:
     ) -> Transaction:
         """Return the transaction rebased on all of ``newer``."""
         operation = self._planned.operation
-        common = fragments_in_common(
-            operation,
-            newer,
-            latest,
-            uri=self._store.uri,
-            knows_rows=self._commit_request.affected_rows is not None,
-            reads=self._commit_request.reads,
-        )
+        common = self._checks.check(newer, latest)
         if not common or self._commit_request.affected_rows is None:
             return self._planned
         if not isinstance(operation, Delete | Update):
@@ -430,8 +508,7 @@ class _Commit:
         path = manifest_path(manifest.version, scheme)
         location = ManifestLocation(path, manifest.version, scheme, len(data))
         result = CommitResult(manifest.version, manifest, state.indices, transaction, location)
-        landed = self._version.put(WantedVersion(result, data, latest))
-        return self._finish(result) if landed else None
+        return result if self._version.put(WantedVersion(result, data, latest)) else None
 
     def _read_restored(self, transaction: Transaction) -> TableState | None:
         """Read the version that a Restore returns to."""
@@ -445,11 +522,19 @@ class _Commit:
         )
         return TableState(file.manifest, file.indices)
 
-    def write_ahead(self) -> None:
-        """Write the transaction file during the wait for other writers; most attempts need it."""
-        self._has_listed = True  # newer versions are expected after the wait
-        with contextlib.suppress(LanceError, OSError):  # the attempt raises the error
-            self._write_transaction(self._planned)
+    def _expect_newer(self) -> None:
+        """Note that there will be newer versions after the wait for other writers."""
+        self._has_listed = self._has_waited = True
+
+    def _write_ahead(self) -> None:
+        """Write the transaction file during the wait for other writers; most attempts need it.
+
+        A transaction whose rows are in the fragments of others will be rebased on them again.
+        """
+        self._expect_newer()
+        if not self._checks.common:
+            with contextlib.suppress(LanceError, OSError):  # the attempt raises the error
+                self._write_transaction(self._planned)
 
     def _write_transaction(self, transaction: Transaction) -> None:
         """Write the transaction file, unless an earlier attempt wrote the same."""
@@ -488,11 +573,6 @@ class _Commit:
             "try again; commitRetries and commitTimeout allow more",
             ConflictReason.VERSION_TAKEN,
         )
-
-    @property
-    def used_stale_listing(self) -> bool:
-        """Return whether the attempt failed because it used an older listing."""
-        return self._used_early_listing and not self.is_outcome_unknown
 
     @property
     def is_outcome_unknown(self) -> bool:

@@ -10,7 +10,7 @@ the work inserts rows that it does not find.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from pyspark_lance.commit.conflict import (
@@ -97,27 +97,60 @@ class ReadSet:
     misses: Callable[[ManifestFile, Set[int]], bool]
     appends_too: bool = False
     losses_too: bool = False  # Whether concurrently deleted rows conflict as well.
+    # Called with a concurrent transaction: whether none of the rows that it wrote is in the read
+    # set, as far as the transaction tells.
+    excludes: Callable[[Transaction], bool] = lambda _: False
     # Updates that record their inserted keys are only checked if a key may be in the read set.
     keys_decide: bool = False
 
 
-def fragments_in_common(
-    operation: Operation,
-    newer: Sequence[tuple[int, Transaction]],
-    latest: ManifestFile,
-    *,
-    uri: str,
-    knows_rows: bool,
-    reads: ReadSet | None,
-) -> set[int]:
-    """Return the fragments in which both sides changed rows, to be compared row by row.
+@dataclass(slots=True)
+class ConflictChecks:
+    """Checks of one operation against all newer transactions, each of them once.
 
-    ``newer``: all (version, transaction) since it was planned, ascending; ``latest``: the last of
-    them; ``knows_rows``: whether the work knows which rows it changes.
+    Rows that a transaction added or removed, and later ones moved, are found where these put them.
     """
+
+    operation: Operation
+    uri: str  # Of the table.
+    knows_rows: bool  # Whether the work knows which rows it changes.
+    reads: ReadSet | None
+    common: set[int] = field(default_factory=set)  # Fragments to be compared row by row.
+    _version: int = 0  # The last version that was checked.
+
+    def check(self, newer: Sequence[tuple[int, Transaction]], latest: ManifestFile) -> set[int]:
+        """Return the fragments in which both sides changed rows, to be compared row by row.
+
+        ``newer``: all (version, transaction) since it was planned, ascending; ``latest``: the last
+        of them.
+        """
+        unchecked = [(version, theirs) for version, theirs in newer if version > self._version]
+        if not unchecked:
+            return self.common
+        # With a read set, concurrently inserted rows are compared by key instead of assumed equal.
+        operation, reads = self.operation, self.reads
+        judged = without_keys(operation) if reads is not None else operation
+        common = _changed_by_theirs(judged, unchecked, self.uri, self.knows_rows)
+        every = [theirs.operation for _, theirs in newer]
+        last = [theirs for _, theirs in unchecked]
+        reused = reused_field_id(operation, every)
+        if reused is not None:
+            what = f"field id {reused} was assigned to another column since the data were written"
+            raise RetryableCommitError(what, self.uri, REDO, ConflictReason.METADATA_CHANGED)
+        if reads is not None:
+            # Rows that were compacted are in other fragments, whose ids are unknown here.
+            was_compacted = any(isinstance(one, Rewrite) for one in every)
+            _check_reads(reads, operation, last, latest, self.uri, was_compacted)
+        self.common |= common & changed_fragment_ids(operation)
+        self._version = newer[-1][0]
+        return self.common
+
+
+def _changed_by_theirs(
+    judged: Operation, newer: Sequence[tuple[int, Transaction]], uri: str, knows_rows: bool
+) -> set[int]:
+    """Return the fragments in which compatible transactions changed rows; raise for others."""
     common: set[int] = set()
-    # With a read set, concurrently inserted rows are compared by key instead of assumed equal.
-    judged = without_keys(operation) if reads is not None else operation
     for version, theirs in newer:
         conflict_check = check_conflict(judged, theirs.operation)
         where = f"version {version} of {uri}"
@@ -137,21 +170,21 @@ def fragments_in_common(
             case Resolution.INCOMPATIBLE:
                 conflict = conflict_of(judged, theirs.operation, version)
                 raise CommitConflictError(conflict_check.reason, where, conflict=conflict)
-    reused = reused_field_id(operation, [theirs.operation for _, theirs in newer])
-    if reused is not None:
-        what = f"field id {reused} was assigned to another column since the data were written"
-        raise RetryableCommitError(what, uri, REDO, ConflictReason.METADATA_CHANGED)
-    if reads is not None:
-        _check_reads(reads, operation, [theirs.operation for _, theirs in newer], latest, uri)
-    return common & changed_fragment_ids(operation)
+    return common
 
 
 def _check_reads(
-    reads: ReadSet, ours: Operation, theirs: Sequence[Operation], latest: ManifestFile, uri: str
+    reads: ReadSet,
+    ours: Operation,
+    theirs: Sequence[Transaction],
+    latest: ManifestFile,
+    uri: str,
+    was_compacted: bool,
 ) -> None:
     """Raise if concurrent commits added or removed rows in the read set."""
     if reads.losses_too:
-        _check_losses(reads, ours, theirs, latest, uri)
+        operations = [transaction.operation for transaction in theirs]
+        _check_losses(reads, ours, operations, latest, uri, was_compacted)
     files, in_place = _rows_with_values(reads, ours, theirs)
     if not files and not in_place:
         return
@@ -175,15 +208,18 @@ def _check_reads(
 
 
 def _check_losses(
-    reads: ReadSet, ours: Operation, theirs: Sequence[Operation], latest: ManifestFile, uri: str
+    reads: ReadSet,
+    ours: Operation,
+    theirs: Sequence[Operation],
+    latest: ManifestFile,
+    uri: str,
+    was_compacted: bool,
 ) -> None:
     """Raise if concurrent commits removed rows in the read set."""
     changed: set[int] = set()
     for operation in theirs:
         if isinstance(operation, Delete | Update | DataReplacement):
             changed |= changed_fragment_ids(operation)
-    # Rows that were compacted are in other fragments, whose ids are unknown here.
-    was_compacted = any(isinstance(operation, Rewrite) for operation in theirs)
     if changed and (was_compacted or reads.misses(latest, changed)):
         name = type(ours).__name__
         raise RetryableCommitError(
@@ -200,17 +236,19 @@ def without_keys(operation: Operation) -> Operation:
 
 
 def _rows_with_values(
-    reads: ReadSet, ours: Operation, theirs: Sequence[Operation]
+    reads: ReadSet, ours: Operation, theirs: Sequence[Transaction]
 ) -> tuple[set[str], set[int]]:
     """Return first data files of new fragments, and ids of fragments updated in place."""
     added: list[Fragment] = []
     in_place: set[int] = set()
-    for operation in theirs:
+    for transaction in theirs:
+        operation = transaction.operation
         match operation:
             case Append() if reads.appends_too:
                 added += operation.fragments
             case Update():
-                if not (reads.keys_decide and _inserted_other_keys(ours, operation)):
+                others = reads.keys_decide and _inserted_other_keys(ours, operation)
+                if operation.new_fragments and not others and not reads.excludes(transaction):
                     added += operation.new_fragments
                 if rewrites_columns(operation):
                     in_place |= {fragment.id for fragment in operation.updated_fragments}

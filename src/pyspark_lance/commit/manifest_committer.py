@@ -8,6 +8,7 @@ manifest is unknown, nothing it refers to is removed or repeated.
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
@@ -77,46 +78,60 @@ class WantedVersion:
     cause: Exception | None = None
 
 
+class PutState(enum.Enum):
+    """What is known of the manifest of a commit."""
+
+    UNSENT = "none was sent, or certainly none of those sent is a version"
+    SENT = "it may exist, or may still appear"
+    WRITTEN = "it exists, but newer versions may not be derived from it"
+    COMMITTED = "it is the newest version, or an ancestor of it"
+
+
 class ManifestCommitter:
     """Commits one version, in as many attempts as necessary.
 
-    ``unknown_outcome``: the version that was sent to the store and may or may not be in the
-    history.
+    ``state``: of the last manifest that was sent.
     """
 
     def __init__(self, store: ObjectStore, handler: CommitHandler, uuid: str) -> None:
         self._store = store
         self._handler = handler
         self._uuid = uuid
-        self.unknown_outcome: WantedVersion | None = None
+        self._sent: WantedVersion | None = None
+        self.state = PutState.UNSENT
+
+    @property
+    def unknown_outcome(self) -> WantedVersion | None:
+        """The version that was sent to the store and may or may not be in the history."""
+        return self._sent if self.state in (PutState.SENT, PutState.WRITTEN) else None
 
     def put(self, wanted: WantedVersion) -> bool:
-        """Put the manifest, and return whether the version exists and is ours.
+        """Put the manifest, and return whether it exists and is ours; ``confirm`` must follow.
 
         Raises:
-            CommitConflictError: Another table is there; the manifest was removed.
-            TableGoneError: The table is gone; the manifest was removed.
             StorageError: The outcome is unknown.
         """
-        was_outcome_unknown, self.unknown_outcome = self.unknown_outcome is not None, wanted
+        was_outcome_unknown = self.unknown_outcome is not None
+        self._sent, self.state = wanted, PutState.SENT
         location = wanted.result.location
         try:
             outcome = self._handler.put(self._store, location, wanted.data, uuid=self._uuid)
         except UnsupportedFeatureError:  # raised before anything was sent
-            self.unknown_outcome = wanted if was_outcome_unknown else None
+            self.state = PutState.SENT if was_outcome_unknown else PutState.UNSENT
             raise
         match outcome:
             case Undecided(cause):
-                self.unknown_outcome = replace(wanted, cause=cause)
+                self._sent = replace(wanted, cause=cause)
                 return False
             case LostRace():
                 # The request before this one may have won an earlier race for the number.
                 if not was_outcome_unknown:
-                    self.unknown_outcome = None
+                    self.state = PutState.UNSENT
                 logger.debug("version %d of %s is taken", location.version, self._store.uri)
                 return False
             case _:
-                return self._confirmed(wanted)
+                self.state = PutState.WRITTEN
+                return True
 
     def retry_if_removed(self, pending: WantedVersion) -> bool:
         """Return whether the version of unknown outcome is in the history by now.
@@ -131,18 +146,20 @@ class ManifestCommitter:
                 return False
             # The number is still free, so the lost request may still arrive.  Put the same bytes
             # again: either request then refers to existing files.
-            return self.put(pending)
+            return self.put(pending) and self.confirm()
         holder = transaction_uuid_at(self._store, pending.result.location)
         if holder == self._uuid:
-            return self._confirmed(pending)
+            self.state = PutState.WRITTEN
+            return self.confirm()
         newer = [location for location in versions if location.version > number]
         if holder is None and not newer:
             return False  # removed since it was listed, so there are newer ones
         outcome = self._outcome(pending) if newer else CommitOutcome.LOST
         if outcome is CommitOutcome.UNKNOWN and holder is None:
             return False
-        self.unknown_outcome = None
-        return outcome is CommitOutcome.IN_HISTORY
+        is_committed = outcome is CommitOutcome.IN_HISTORY
+        self.state = PutState.COMMITTED if is_committed else PutState.UNSENT
+        return is_committed
 
     def _may_put_again(self, before: ManifestFile, versions: Sequence[ManifestLocation]) -> bool:
         """Return whether the table is still the one whose newest version was ``before``."""
@@ -155,13 +172,21 @@ class ManifestCommitter:
             raise table_is_gone(self._store)
         return True
 
-    def _confirmed(self, wanted: WantedVersion) -> bool:
+    def confirm(self) -> bool:
         """Return whether our manifest, which exists, is the newest version or an ancestor of it.
 
         A missing file is only evidence while ours is the newest version: other writers may have
         committed after it and removed the files it needs.  So versions are listed again after each
         check of files.
+
+        Raises:
+            CommitConflictError: Another table is there; the manifest was removed.
+            TableGoneError: The table is gone; the manifest was removed.
+            StorageError: The outcome is unknown.
         """
+        wanted = self._sent
+        if wanted is None or self.state is not PutState.WRITTEN:
+            raise AssertionError("no manifest was written")
         number = wanted.result.version
         wrong: CommitConflictError | None = None
         for is_last in (False, True):
@@ -172,13 +197,13 @@ class ManifestCommitter:
                 below = [location for location in newest if location.version < number]
                 wrong = self._placement_error(wanted, below)
                 if wrong is None:
-                    self.unknown_outcome = None
+                    self.state = PutState.COMMITTED
                     return True
         assert wrong is not None
         self._rollback(wanted)
         newest = newest_versions(self._store, 1)
         if newest and newest[0].version > number:  # a newer version appeared meanwhile
-            self.unknown_outcome = wanted
+            self.state = PutState.WRITTEN
             return self._is_in_history(wanted)
         raise wrong
 
@@ -225,7 +250,7 @@ class ManifestCommitter:
             )
             self._rollback(wanted)
         elif outcome is CommitOutcome.IN_HISTORY:
-            self.unknown_outcome = None
+            self.state = PutState.COMMITTED
         return outcome is CommitOutcome.IN_HISTORY
 
     def _outcome(self, wanted: WantedVersion, *, was_put: bool = False) -> CommitOutcome:
@@ -264,7 +289,7 @@ class ManifestCommitter:
         """
         if transaction_uuid_at(self._store, wanted.result.location) == self._uuid:
             self._store.delete(wanted.result.location.path)
-        self.unknown_outcome = None
+        self.state = PutState.UNSENT
 
     def _is_same(self, before: ManifestFile, newest: Sequence[ManifestLocation]) -> bool | None:
         """Return whether the manifest in ``newest`` is still the one that was read.

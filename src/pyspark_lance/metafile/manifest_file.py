@@ -60,6 +60,8 @@ _MAX_ATTEMPTS: Final = 100
 # Maximum age of a listing whose newest version may be reused.
 _SEEN_S: Final = 2.0
 _MAX_SEEN: Final = 64
+# Versions after a known one that are looked up by name.
+_MAX_PROBES: Final = 16
 _LENGTH: Final = struct.Struct("<I")
 # Position of the manifest's length, major and minor version, magic.
 _FOOTER: Final = struct.Struct("<qHH4s")
@@ -189,6 +191,28 @@ def recently_listed_version(
     if now is None or now.identity != location.identity:
         return None
     return None if _stat(store, location.version + 1, location.scheme) else location
+
+
+def newest_since(store: ObjectStore, known: ManifestLocation) -> ManifestLocation | None:
+    """Return the last version that follows ``known`` without a gap, by name.
+
+    Only for local tables, and for callers that list again, as ``recently_listed_version``: after
+    a gap that a cleanup left there may be more.
+
+    Returns None for other tables, if ``known`` is gone, or if so many follow that a listing is
+    cheaper.
+    """
+    if not store.lists_names_only:
+        return None
+    newest = _stat(store, known.version, known.scheme)
+    if newest is None or newest.identity != known.identity:
+        return None
+    for _ in range(_MAX_PROBES):
+        following = _stat(store, newest.version + 1, newest.scheme)
+        if following is None:
+            return newest
+        newest = following
+    return None
 
 
 def _remember(store: ObjectStore, began: float, newest: ManifestLocation) -> None:

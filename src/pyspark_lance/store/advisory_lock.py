@@ -26,6 +26,7 @@ from pyspark_lance.cancellation import check_cancelled
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
 
+_POLL_SLEEP_S: Final = 0.0005
 # Interval at which a waiting writer checks for progress of the lock's holder.
 _POLL_S: Final = 0.25
 # Upper bound of the wait while other writers progress, as a multiple of ``patience_s``.
@@ -49,6 +50,7 @@ def advisory_lock(
     patience_s: float,
     *,
     meanwhile: Callable[[], object] = lambda: None,
+    poll_s: float = 0.0,
 ) -> Iterator[bool]:
     """Wait until no other writer holds the lock of the table; reentrant within a thread.
 
@@ -58,6 +60,8 @@ def advisory_lock(
         patience_s: Maximum wait in seconds without progress of other writers; the whole wait is at
             most five times as long.
         meanwhile: Called once before waiting, if another writer holds the lock.
+        poll_s: Time of polling before the caller gets in line; for one that is the next anyway,
+            since a thread that waits for the lock costs more.
 
     Yields:
         Whether the lock was acquired; the caller proceeds either way.
@@ -66,7 +70,7 @@ def advisory_lock(
     if key in held:
         yield True
         return
-    descriptor = _acquire(store, folder, patience_s, meanwhile)
+    descriptor = _acquire(store, folder, patience_s, meanwhile, min(poll_s, patience_s))
     if descriptor is None:
         yield False
         return
@@ -87,7 +91,11 @@ def _held_by_thread() -> set[str]:
 
 
 def _acquire(
-    store: ObjectStore, folder: str, patience_s: float, meanwhile: Callable[[], object]
+    store: ObjectStore,
+    folder: str,
+    patience_s: float,
+    meanwhile: Callable[[], object],
+    poll_s: float,
 ) -> int | None:
     """Return a descriptor that holds the lock; None if it was not acquired."""
     full, is_local = _lock_key(store, folder), isinstance(store, LocalStore)
@@ -99,10 +107,11 @@ def _acquire(
     if is_free is False:
         try:
             meanwhile()
+            is_free = _poll(descriptor, poll_s)
         except BaseException:
             os.close(descriptor)
             raise
-        is_free = _wait_in_queue(full, descriptor, patience_s)
+        is_free = is_free or _wait_in_queue(full, descriptor, patience_s)
     elif is_free is None:
         os.close(descriptor)
     if not is_free:
@@ -112,6 +121,17 @@ def _acquire(
         with contextlib.suppress(OSError):
             os.utime(descriptor)  # signals progress to waiting writers
     return descriptor
+
+
+def _poll(descriptor: int, poll_s: float) -> bool:
+    """Return whether the lock was acquired within the time, without a place in the queue."""
+    until = time.monotonic() + poll_s
+    while poll_s and time.monotonic() < until:
+        if _try_lock(descriptor):
+            return True
+        check_cancelled()
+        time.sleep(_POLL_SLEEP_S)
+    return False
 
 
 def _lock_key(store: ObjectStore, folder: str) -> str:

@@ -30,6 +30,9 @@ from pyspark_lance.table.version.snapshot import Snapshot
 _PARALLEL_PUTS = 8
 # In a local folder a write is cheaper than starting threads, unless there are many to sync.
 _SMALL_FOLDER_COUNT = 32
+# Affected rows of a fragment that are kept, and number of fragments.
+_MAX_KEPT_ROWS = 4096
+_MAX_KEPT_FRAGMENTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,8 @@ def _write(
 class AffectedRows(Mapping[int, NDArray[np.uint32]]):
     """The rows that a plan deletes or moves, by fragment, read back from the files when needed.
 
-    Only fragments with concurrent changes are requested, so the driver keeps no rows of the rest.
+    Only fragments with concurrent changes are requested, so the driver keeps no rows of the rest,
+    and only small arrays of these.
     """
 
     def __init__(self, plan: DmlPlan, deletions: Sequence[FragmentDeletions]) -> None:
@@ -165,8 +169,17 @@ class AffectedRows(Mapping[int, NDArray[np.uint32]]):
             for deletion in deletions
             if deletion.num_removed
         }
+        self._loaded: dict[int, NDArray[np.uint32]] = {}
 
     def __getitem__(self, fragment_id: int) -> NDArray[np.uint32]:
+        rows = self._loaded.get(fragment_id)
+        if rows is None:
+            rows = self._load(fragment_id)
+            if len(rows) <= _MAX_KEPT_ROWS and len(self._loaded) < _MAX_KEPT_FRAGMENTS:
+                self._loaded[fragment_id] = rows
+        return rows
+
+    def _load(self, fragment_id: int) -> NDArray[np.uint32]:
         file = self._files[fragment_id]
         snapshot = self._plan.snapshot()
         fragment = FragmentsById(counted_fragments(snapshot))[fragment_id]

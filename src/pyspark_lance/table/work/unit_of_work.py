@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import uuid as uuids
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import MappingProxyType
+from typing import Final, TypeVar
 
 from pyspark_lance.cancellation import CancelledRequestError
 from pyspark_lance.commit.base_version import BaseVersion
@@ -24,7 +25,7 @@ from pyspark_lance.errors import LanceError, MissingFileError, RetryableCommitEr
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Append, CreateIndex, Operation
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.metafile.paths import TRANSACTIONS, index_path
+from pyspark_lance.metafile.paths import TRANSACTIONS, VERSIONS, index_path
 from pyspark_lance.store.advisory_lock import advisory_lock
 from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.version.snapshot import Snapshot, cached_manifest_reader
@@ -34,18 +35,18 @@ from pyspark_lance.table.work.written_files import remove_files
 
 logger = logging.getLogger(__name__)
 
-
-logger = logging.getLogger(__name__)
+NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 _R = TypeVar("_R")
 
 # Maximum wait for the advisory lock after a conflict.
 _AGAIN_S = 10.0
-# Number of operations that take the lock first after a conflict.
+# After so many operations in a row that had a conflict, the next ones take the lock first.
+_MAX_CONFLICTS = 3
 _REMEMBERED = 16
 _MAX_TABLES = 1000
 
-# By table, the number of remaining such operations.
+# By table, the number of remaining such operations; negative, the conflicts in a row.
 _conflicts: dict[TableKey, int] = {}
 
 
@@ -79,14 +80,20 @@ class UnitOfWork:
         def until_done(work: UnitOfWork) -> _R:
             missing = ""
             turns: AbstractContextManager[object] = nullcontext()
-            if self._expects_conflicts():
+            expected = self._expects_conflicts()
+            if expected:
                 turns = work.lock_for_change(TURN_S)
+            is_first = True
             while True:
                 try:
                     with turns:
-                        return attempt(work)
+                        done = attempt(work)
+                    if is_first and not expected:
+                        self._forget_conflicts()
+                    return done
                 except RetryableCommitError as error:
-                    self._remember_conflict()
+                    if is_first:
+                        self._remember_conflict()
                     work.wait_for_retry(error)
                 except MissingFileError as error:
                     # A cleanup may have removed files of old versions; the newest version has all
@@ -97,7 +104,7 @@ class UnitOfWork:
                     logger.info("planning again, because a file was removed: %s", error.where)
                 # A retry keeps the lock until it is done; concurrent first attempts wait before
                 # their commit.
-                turns = work.lock_for_change(min(work.retries.left_s, _AGAIN_S))
+                turns, is_first = work.lock_for_change(min(work.retries.left_s, _AGAIN_S)), False
 
         return self.once(until_done)
 
@@ -116,7 +123,7 @@ class UnitOfWork:
         return done
 
     def _expects_conflicts(self) -> bool:
-        """Return whether operations of this process on the table had conflicts recently.
+        """Return whether the last operations of this process on the table had conflicts.
 
         In that case, further operations would probably conflict, so they take the lock first.
         """
@@ -126,14 +133,21 @@ class UnitOfWork:
         left = _conflicts.get(key, 0)
         if left > 1:
             _conflicts[key] = left - 1
-        else:
+        elif left == 1:
             _conflicts.pop(key, None)
         return left > 0
 
     def _remember_conflict(self) -> None:
         if len(_conflicts) >= _MAX_TABLES:
             _conflicts.clear()
-        _conflicts[self._table.key()] = _REMEMBERED
+        key = self._table.key()
+        left = min(_conflicts.get(key, 0), 0) - 1
+        _conflicts[key] = _REMEMBERED if left <= -_MAX_CONFLICTS else left
+
+    def _forget_conflicts(self) -> None:
+        """Start to count conflicts in a row again."""
+        if _conflicts:
+            _conflicts.pop(self._table.key(), None)
 
     def wait_for_retry(self, conflict: RetryableCommitError) -> None:
         """Wait for the next attempt after a conflict."""
@@ -153,9 +167,18 @@ class UnitOfWork:
         """The remaining retry budget."""
         return self._retries
 
-    def lock_for_change(self, patience_s: float) -> AbstractContextManager[object]:
-        """Acquire the lock of commits that, unlike appends, may cause concurrent retries."""
-        return advisory_lock(self._table.store(), TRANSACTIONS, patience_s)
+    @contextmanager
+    def lock_for_change(self, patience_s: float) -> Iterator[None]:
+        """Acquire the lock of commits that, unlike appends, may cause concurrent retries.
+
+        A commit that has passed this lock holds the lock of versions until it is done.
+        """
+        store = self._table.store()
+        with advisory_lock(store, TRANSACTIONS, patience_s) as mine:
+            if mine:
+                with advisory_lock(store, VERSIONS, patience_s):
+                    pass
+            yield
 
     def register(self, fragments: Iterable[Fragment]) -> None:
         """Register fragments whose files this operation has written."""
@@ -166,18 +189,23 @@ class UnitOfWork:
         self._written.update(paths)
 
     def propose(
-        self, base: BaseVersion | None, operation: Operation, *, uuid: str | None = None
+        self,
+        base: BaseVersion | None,
+        operation: Operation,
+        *,
+        uuid: str | None = None,
+        properties: Mapping[str, str] = NO_PROPERTIES,
     ) -> CommitRequest:
         """Return the request for ``commit``.
 
         ``base``: the version that the operation was planned on; None creates the table. ``uuid``:
-        of the transaction; None for a new one.
+        of the transaction; None for a new one. ``properties``: besides those of the settings.
         """
         transaction = Transaction(
             read_version=0 if base is None else base.version,
             uuid=uuid or str(uuids.uuid4()),
             operation=operation,
-            properties=dict(self._settings.properties),
+            properties={**self._settings.properties, **properties},
         )
         return CommitRequest(transaction, base)
 
@@ -190,13 +218,13 @@ class UnitOfWork:
         is_append = isinstance(commit_request.transaction.operation, Append)
         self._unknown_outcome = True
         try:
-            with nullcontext() if is_append else self.lock_for_change(TURN_S):
-                result = commit(
-                    self._table.store(),
-                    commit_request,
-                    self._retries,
-                    read=cached_manifest_reader(self._table),
-                )
+            result = commit(
+                self._table.store(),
+                commit_request,
+                self._retries,
+                read=cached_manifest_reader(self._table),
+                catches_up=not is_append,
+            )
         except (LanceError, CancelledRequestError) as error:
             self._unknown_outcome = isinstance(error, StorageError | TableGoneError)
             raise
