@@ -159,6 +159,8 @@ def merge_rows(
     check_clauses(clauses)
 
     def attempt(plan):
+        if _usable(plan, source, keys):
+            plan = replace(plan, row_keys=tuple(keys))
         plain = None if buckets is None else _plain_merge(plan, source, keys, clauses)
         done = (
             _joined_changes(plan, source, keys, clauses)

@@ -139,6 +139,8 @@ def merge_once(spark: SparkSession, plan: DmlPlan, merge: MergeRequest) -> Prepa
     source = _aliased_source(merge)
     merge = _with_defaults(merge, source, plan.schema)
     condition = parse_merge_condition(merge.condition, merge.alias, plan.schema)
+    keys = usable_pairs(plan, source, condition.pairs)
+    plan = replace(plan, row_keys=tuple(pair.target for pair in keys))
     changes = _plain_changes(spark, plan, merge, source, condition)
     if changes is None:
         changes = _joined_changes(spark, plan, merge, source, condition)

@@ -16,9 +16,11 @@ from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.table.dml.choose_rewrite import RewriteChoice
 from pyspark_lance.table.dml.deletions import AffectedRows, FragmentDeletions
 from pyspark_lance.table.dml.inserted_keys import key_filter
+from pyspark_lance.table.dml.key_cache import remember_row_keys
 from pyspark_lance.table.dml.moved_rows import WrittenChanges
 from pyspark_lance.table.dml.read_set import EVERYTHING
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan
+from pyspark_lance.table.dml.row_keys import row_keys_property
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
@@ -35,6 +37,8 @@ class RowChanges:
     # ``NewKeys.packed`` of each task; whether the transaction stores them.
     new_keys: tuple[bytes, ...] = ()
     stores_keys: bool = False
+    # ``RowKeys.packed`` of each task that wrote rows.
+    row_keys: tuple[bytes | None, ...] = ()
     # Assigned columns, for the coverage of indices.
     assigned: frozenset[str] = frozenset()
     only_deletes: bool = False  # The statement can only delete.
@@ -73,6 +77,7 @@ def combine_results(
         num_inserted_rows=sum(piece.num_inserted_rows for piece in pieces),
         num_updated_rows=sum(piece.num_updated_rows for piece in pieces),
         new_keys=tuple(piece.new_keys for piece in pieces if piece.new_keys),
+        row_keys=tuple(piece.row_keys for piece in pieces if piece.fragments),
     )
 
 
@@ -110,11 +115,17 @@ def commit_row_changes(changes: RowChanges, work: UnitOfWork) -> CommitResult | 
         return None
     plan = changes.plan
     commit_request = work.propose(
-        plan.base, _operation(changes, removals), uuid=plan.transaction_uuid
+        plan.base,
+        _operation(changes, removals),
+        uuid=plan.transaction_uuid,
+        properties=row_keys_property(plan.schema, plan.row_keys, changes.row_keys),
     )
-    return work.commit(
+    result = work.commit(
         replace(commit_request, affected_rows=AffectedRows(plan, removals), reads=changes.reads)
     )
+    if result is not None:
+        remember_row_keys(plan.table, plan.schema, plan.row_keys, result.transaction)
+    return result
 
 
 PreparedCommit = Callable[[UnitOfWork], ChangeResult]

@@ -28,13 +28,18 @@ from pyspark_lance.format.column_names import (
     system_field,
 )
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.operation import Update
 from pyspark_lance.format.row_address import group_by_fragment, row_addresses
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys
+from pyspark_lance.table.dml.row_keys import recorded_keys
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.scan_split import Slices
 from pyspark_lance.table.scan.scan_task import ScanTask, is_lazy, run
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.table import Table
 
 # Maximum rows of a small fragment.
 _MAX_ROWS: Final = 1 << 16
@@ -42,6 +47,9 @@ _MAX_ROWS: Final = 1 << 16
 _MAX_BYTES: Final = 32 << 20
 _BYTES_OF_ONE: Final = 512
 _BYTES_OF_ROW: Final = 16
+# Recorded keys of a table, and number of tables with them.
+_MAX_RECORDED: Final = 1 << 20
+_MAX_RECORDED_TABLES: Final = 16
 
 _Hashes = NDArray[np.uint64]
 
@@ -88,9 +96,66 @@ class _KeyCache:
         return take_rows(self._rows[0], rows), place_of[owners], offsets
 
 
+class _Recorded:
+    """Hashes of the keys of fragments, as their transactions record them; for one table."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}  # By the file names of each fragment.
+        self.num_hashes = 0
+        # The first element is the concatenation of earlier ones; owners are such numbers.
+        self._hashes: list[_Hashes] = []
+        self._owners: list[NDArray[np.int64]] = []
+
+    def put(self, name: Hashable, hashes: _Hashes) -> None:
+        """Record a superset of the keys of a fragment."""
+        if name not in self.numbers:
+            number = self.numbers[name] = len(self.numbers)
+            self.num_hashes += len(hashes)
+            self._hashes.append(hashes)
+            self._owners.append(np.full(len(hashes), number))
+
+    def may_have(self, keys: KeyFilter, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which fragments may have a row with one of the keys, same shape."""
+        if len(self._hashes) > 1:
+            self._hashes = [np.concatenate(self._hashes)]
+            self._owners = [np.concatenate(self._owners)]
+        found = np.zeros(len(self.numbers), np.bool_)
+        found[self._owners[0][keys.may_contain(self._hashes[0])]] = True
+        return found[numbers]
+
+
 _lock = threading.Lock()
 # By table and columns, in LRU order.
 _known: OrderedDict[Hashable, _KeyCache] = OrderedDict()
+# By table and ids of columns, in LRU order.
+_recorded: OrderedDict[Hashable, _Recorded] = OrderedDict()
+
+
+def remember_row_keys(
+    table: Table, schema: LanceSchema, names: Sequence[str], transaction: Transaction
+) -> NDArray[np.uint64] | None:
+    """Cache the keys of the new rows that a transaction records, and return them; None for none.
+
+    Their fragments are read only if one of these keys is looked up.
+
+    ``names``: of the key columns.
+    """
+    hashes = recorded_keys(schema, names, transaction.properties)
+    operation = transaction.operation
+    if hashes is None or not isinstance(operation, Update):
+        return None
+    ids = {field.name: field.id for field in schema.fields}
+    columns = table.key(), tuple(ids[name] for name in names)
+    with _lock:
+        known = _recorded.pop(columns, None)
+        if known is None or known.num_hashes > _MAX_RECORDED:
+            known = _Recorded()
+        for fragment in operation.new_fragments:
+            known.put(_name_of(fragment), hashes)
+        _recorded[columns] = known
+        while len(_recorded) > _MAX_RECORDED_TABLES:
+            _recorded.popitem(last=False)
+    return hashes
 
 
 def rows_with_keys(
@@ -115,12 +180,32 @@ def rows_with_keys(
             is_known = numbers >= 0
             if known is not None and is_known.any():
                 found = known.rows_with(keys, numbers[is_known])
-        yield from _read_whole(task, names, keys, slices.take(places[~is_known]))
+        missing = ~is_known
+        missing[missing] = _may_have(
+            task, names, keys, [fragments[n] for n in np.flatnonzero(missing)]
+        )
+        yield from _read_whole(task, names, keys, slices.take(places[missing]))
         if is_known.any():
             yield from _found(task, [fragments[n] for n in np.flatnonzero(is_known)], *found)
     rest = slices.take(np.flatnonzero(~unread))
     for rows in run(replace(task, slices=rest)) if len(rest) else ():
         yield filter_rows(rows, keys.may_contain(_hashes_of(rows, names)))
+
+
+def _may_have(
+    task: ScanTask, names: Sequence[str], keys: KeyFilter, fragments: Sequence[Fragment]
+) -> NDArray[np.bool_]:
+    """Return which fragments may have one of the keys, by what their transactions recorded."""
+    may_have = np.ones(len(fragments), np.bool_)
+    ids = {field.name: field.id for field in task.fields}
+    with _lock:
+        known = _recorded.get((task.files.table.key(), tuple(ids[name] for name in names)))
+        if known is not None:
+            numbers = np.array([known.numbers.get(_name_of(one), -1) for one in fragments], int)
+            is_known = numbers >= 0
+            if is_known.any():
+                may_have[is_known] = known.may_have(keys, numbers[is_known])
+    return may_have
 
 
 def _are_small(slices: Slices) -> NDArray[np.bool_]:

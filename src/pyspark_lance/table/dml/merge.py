@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Generic, TypeVar
 
 from pyspark_lance.commit.conflict_check import ReadSet
@@ -19,6 +20,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema, primary_key
+from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.plain_values import python_rows
@@ -157,6 +159,7 @@ def merge_read_set(
     if any(clause.match is Match.NOT_MATCHED_BY_SOURCE for clause in clauses):
         return EVERYTHING
 
+    @cache
     def read_set() -> ReadSet:
         known = keys()
         if known is None:
@@ -169,7 +172,10 @@ def merge_read_set(
     def misses(file: ManifestFile, changed: Set[int]) -> bool:
         return read_set().misses(file, changed)
 
-    return ReadSet(meets, misses)
+    def excludes(transaction: Transaction) -> bool:
+        return read_set().excludes(transaction)
+
+    return ReadSet(meets, misses, excludes=excludes)
 
 
 def check_merge(

@@ -35,6 +35,7 @@ from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.dml.deletions import TouchedRows, add_touched, touched_rows
 from pyspark_lance.table.dml.inserted_keys import NewKeys, stored_key
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
+from pyspark_lance.table.dml.row_keys import RowKeys
 from pyspark_lance.table.rows.blob_bytes import BlobBytes
 from pyspark_lance.table.rows.conform import conform_array, conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
@@ -98,6 +99,7 @@ class WrittenChanges:
     num_inserted_rows: int
     num_updated_rows: int
     new_keys: bytes = b""  # ``NewKeys.packed`` of inserted rows and of rows with a changed key.
+    row_keys: bytes | None = None  # ``RowKeys.packed`` of all rows.
 
 
 def write_changes(
@@ -148,6 +150,7 @@ class _Task:
         moves = [clause for clause in clauses if clause.action is RowAction.UPDATE]
         changes_keys = any(set(key) & set(clause.columns) - clause.same for clause in moves)
         self._moved_keys = self._new_keys if changes_keys else NewKeys(())
+        self._row_keys = RowKeys(plan.row_keys)
         self._most_rows = 1 << 16
 
     def note(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
@@ -180,6 +183,7 @@ class _Task:
                         addresses = _integers(part, CHANGED_ADDRESS)
                         self._created.append(self._rows.created_at(addresses))
                     self._moved_keys.add(rows)
+                    self._row_keys.add(rows)
                     yield rows
             inserted = np.flatnonzero(actions == RowAction.INSERT)
             if len(inserted):
@@ -190,13 +194,19 @@ class _Task:
                 self._num_inserted += len(inserted)
                 for _, rows in self._in_parts(_rows_at(batch, inserted), self._inserted):
                     self._new_keys.add(rows)
+                    self._row_keys.add(rows)
                     yield rows
 
     def result(self, fragments: tuple[Fragment, ...]) -> WrittenChanges:
         """Return the result; ``fragments`` contain the rows of ``new_rows``."""
         touched = tuple(self._touched.values())
         return WrittenChanges(
-            fragments, touched, self._num_inserted, self._num_updated, self._new_keys.packed()
+            fragments,
+            touched,
+            self._num_inserted,
+            self._num_updated,
+            self._new_keys.packed(),
+            self._row_keys.packed(),
         )
 
     def with_lineage(self, fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:

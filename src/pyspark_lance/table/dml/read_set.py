@@ -24,10 +24,11 @@ from pyspark_lance.format.deletion_vector import OffsetSet
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.dml.key_cache import rows_with_keys
+from pyspark_lance.table.dml.key_cache import remember_row_keys, rows_with_keys
 from pyspark_lance.table.dml.key_filter import KeyFilter, is_hashable
 from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
@@ -95,7 +96,11 @@ def key_read_set(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> Rea
             return rows_with_keys(task, columns, keys)
         return run(task)
 
-    return _reads_of(read, request, may_match)
+    def excludes(transaction: Transaction) -> bool:
+        hashes = remember_row_keys(read.table, read.schema, columns, transaction)
+        return hashes is not None and not keys.may_contain(hashes).any()
+
+    return replace(_reads_of(read, request, may_match), excludes=excludes)
 
 
 def _reads_of(

@@ -65,6 +65,8 @@ class DmlPlan:
     # Path of the manifest of the version, so that executors need not list again.
     location: ManifestLocation
     base: BaseVersion  # Distinguishes the version from that of a recreated table.
+    # Columns whose values in new rows the transaction records, for a small merge on them.
+    row_keys: tuple[str, ...] = ()
     # Longer sequences of row ids and versions are stored in hidden columns; None for none.
     inline_lineage_bytes: int | None = None
     # Whether the (application, version) pair of the settings was committed before.
