@@ -65,6 +65,17 @@ def model_of_created_at(fragments):
     return found
 
 
+def test_found_rows_need_no_more_fragments():
+    """Each of them would be decoded."""
+
+    def sources():
+        yield replace(new_fragment(4), row_ids=RowIdSequence.consecutive(0, 4).to_bytes())
+        raise AssertionError("all rows were found")
+
+    assert find_created_at(np.array([1, 3], np.uint64), sources(), 7).tolist() == [1, 1]
+    assert find_created_at(np.array([], np.uint64), sources(), 7).tolist() == []
+
+
 @given(tables(), st.data())
 def test_created_at_matches_model(fragments, data):
     model = model_of_created_at(fragments)

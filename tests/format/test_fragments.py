@@ -159,6 +159,28 @@ def test_changed_fragments_equal_dict_model(seed, is_stored):
         assert fragments.take(places) == [expected[place] for place in places]
 
 
+def test_file_versions_are_those_of_all_data_files():
+    older = [dataclasses.replace(file, minor_version=0) for file in MANY[1].files]
+    mixed = dataclasses.replace(MANY[2], files=(*older, *MANY[2].files))
+    without = dataclasses.replace(MANY[3], files=())
+    for fragments, expected in [
+        ([], set()),
+        ([without], set()),
+        ([MANY[0], without], {(2, 1)}),
+        ([MANY[0], dataclasses.replace(MANY[1], files=tuple(older))], {(2, 0), (2, 1)}),
+        ([mixed], {(2, 0), (2, 1)}),
+    ]:
+        of_values = Fragments.of(fragments)
+        assert of_values.file_versions == expected
+        read = Manifest.from_bytes(of_values.encoded()).fragments
+        assert read.file_versions == expected
+        more = Manifest.from_bytes(
+            Fragments.of([*fragments, MANY[9]]).encoded(), known=read
+        ).fragments
+        assert more.file_versions == expected | {(2, 1)}
+        assert more.take(np.arange(len(fragments))).file_versions == expected
+
+
 def test_encoded_columns_equal_fragments():
     mixed = [
         *MANY[:5],

@@ -507,6 +507,20 @@ MUTANTS = (
         ("tests/commit/test_catch_up.py",),
     ),
     Mutant(
+        "fragments are decoded after all rows were found",
+        "commit/assign_lineage.py",
+        "        if not missing.any():\n            break",
+        "        if False:\n            break",
+        ("tests/commit/test_assign_lineage.py",),
+    ),
+    Mutant(
+        "data files of several versions count as those of one",
+        "format/fragments.py",
+        "if not versions or versions.count(versions[0]) != len(versions):",
+        "if not versions:",
+        ("tests/format/test_fragments.py",),
+    ),
+    Mutant(
         "a change is planned again before the commit that it must follow",
         "table/work/unit_of_work.py",
         "with advisory_lock(store, VERSIONS, patience_s):\n                    pass\n",

@@ -120,9 +120,7 @@ def find_created_at(
     wanted = row_ids[order]
     versions = np.full(len(wanted), default, dtype=np.uint64)
     missing = np.ones(len(wanted), dtype=bool)
-    for fragment in sources:
-        if not missing.any():
-            break
+    for fragment in sources if len(row_ids) else ():
         sequence = row_ids_of(fragment)
         if sequence is None:
             continue
@@ -136,6 +134,8 @@ def find_created_at(
                 versions[places] = created.take(offsets + first_offset)
                 missing[places] = False
             first_offset += len(segment)
+        if not missing.any():
+            break  # before the next fragments are decoded
     result = np.empty_like(versions)
     result[order] = versions
     return result

@@ -45,6 +45,7 @@ class FragmentColumns:
     has_deletions: NDArray[np.bool_]  # Whether there is a deletion file.
     has_row_ids: NDArray[np.bool_]  # Whether stable row ids are recorded, in any form.
     num_bytes: NDArray[np.int64]  # Of all data files.
+    file_version: NDArray[np.int64]  # ``file_version_code`` of the data files.
 
     @property
     def num_rows(self) -> NDArray[np.int64]:
@@ -67,13 +68,28 @@ class FragmentColumns:
         return cls(*(np.concatenate(column) for column in columns))
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[int, int, int, bool, bool, int]]) -> FragmentColumns:
+    def of(cls, rows: Iterable[tuple[int, int, int, bool, bool, int, int]]) -> FragmentColumns:
         """Build the columns from one row per fragment."""
-        table = np.array(list(rows), np.int64).reshape(-1, 6).T
-        ids, physical, deleted, has_deletions, has_row_ids, num_bytes = table
-        return cls(
-            ids, physical, deleted, has_deletions.astype(bool), has_row_ids.astype(bool), num_bytes
-        )
+        table = np.array(list(rows), np.int64).reshape(-1, 7).T
+        ids, physical, deleted, has_deletions, has_row_ids, num_bytes, file_version = table
+        flags = has_deletions.astype(bool), has_row_ids.astype(bool)
+        return cls(ids, physical, deleted, *flags, num_bytes, file_version)
+
+
+_SEVERAL: Final = -1
+_MAJOR_UNIT: Final = 1 << 31
+
+
+def file_version_code(versions: Sequence[tuple[int, int]]) -> int:
+    """Return one number for the version of all data files of a fragment; negative for several.
+
+    ``versions``: major and minor of each file.
+    """
+    if not versions or versions.count(versions[0]) != len(versions):
+        return _SEVERAL
+    major, minor = versions[0]
+    is_plain = 0 <= minor < _MAJOR_UNIT and 0 <= major < _MAJOR_UNIT
+    return major * _MAJOR_UNIT + minor if is_plain else _SEVERAL
 
 
 class Fragments(Sequence[Fragment]):
@@ -110,6 +126,9 @@ class Fragments(Sequence[Fragment]):
                 fragment.deletion_file is not None,
                 fragment.row_ids is not None,
                 sum([file.size_bytes for file in fragment.files]),
+                file_version_code(
+                    [(file.major_version, file.minor_version) for file in fragment.files]
+                ),
             )
             for fragment in self
         )
@@ -131,6 +150,9 @@ class Fragments(Sequence[Fragment]):
     @cached_property
     def file_versions(self) -> frozenset[tuple[int, int]]:
         """The versions, major and minor, of the data files."""
+        codes = np.unique(self.columns.file_version).tolist()
+        if _SEVERAL not in codes:
+            return frozenset(divmod(code, _MAJOR_UNIT) for code in codes)
         if self._stored is None:
             return frozenset(
                 (file.major_version, file.minor_version) for one in self for file in one.files

@@ -41,7 +41,13 @@ from pyspark_lance.format.fragment import (
     file_version_name,
     fragments_from_protos,
 )
-from pyspark_lance.format.fragments import PARSED, FragmentColumns, Fragments, same_bytes
+from pyspark_lance.format.fragments import (
+    PARSED,
+    FragmentColumns,
+    Fragments,
+    file_version_code,
+    same_bytes,
+)
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.wire import (
     LENGTH_DELIMITED,
@@ -115,9 +121,11 @@ def _decode_columns(data: bytes) -> tuple[FragmentColumns, bool]:
     rows = []
     for one in message.fragments:
         num_bytes = 0
+        versions = []
         for file in one.files:
             check_data_file(file.path, file.fields, file.column_indices)
             num_bytes += file.file_size_bytes
+            versions.append((file.file_major_version, file.file_minor_version))
         fragment_id, physical_rows = one.id, one.physical_rows
         has_deletions = one.HasField("deletion_file")
         num_deleted = 0
@@ -133,6 +141,7 @@ def _decode_columns(data: bytes) -> tuple[FragmentColumns, bool]:
                 has_deletions,
                 one.HasField("inline_row_ids") or one.WhichOneof("row_id_sequence") is not None,
                 min(num_bytes, _MOST),
+                file_version_code(versions),
             )
         )
     return FragmentColumns.of(rows), is_strange

@@ -70,7 +70,7 @@ def advisory_lock(
     if key in held:
         yield True
         return
-    descriptor = _acquire(store, folder, patience_s, meanwhile, min(poll_s, patience_s))
+    descriptor = _acquire(store, folder, patience_s, meanwhile, poll_s)
     if descriptor is None:
         yield False
         return
