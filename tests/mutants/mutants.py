@@ -605,6 +605,13 @@ MUTANTS = (
         ("tests/table/dml/test_row_keys.py",),
     ),
     Mutant(
+        "the version of recorded keys is taken for a value",
+        "table/verify/find_value.py",
+        "if name != ROW_KEYS_PROPERTY]",
+        "if name]",
+        ("tests/table/verify/test_find_value.py",),
+    ),
+    Mutant(
         "a recorded key is looked up in other fragments",
         "table/dml/key_cache.py",
         "return found[numbers]",

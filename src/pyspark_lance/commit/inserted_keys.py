@@ -15,6 +15,9 @@ from pyspark_lance.codec.value_hashes import BLOCK_BYTES, may_share
 from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import transaction_pb2
 
+ROW_KEYS_PROPERTY: Final = "pyspark_lance.row_keys"
+"""Property of a transaction: version, ids of the key columns, and hashes of all new rows."""
+
 NUM_BLOCKS: Final = 1024
 NUM_BYTES: Final = NUM_BLOCKS * BLOCK_BYTES
 _NUM_KEYS: Final = 8192

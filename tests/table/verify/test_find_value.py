@@ -9,6 +9,7 @@ import lance
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows, update_rows
+from row_changes import upsert
 from table_access import write_table
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
@@ -66,6 +67,13 @@ def test_condition_of_delete_is_found_in_its_transaction(path):
     kinds = {kind for kind, *_ in found(path, "email", "person-7@example.org")}
     assert "transaction" in kinds or "manifest" in kinds
     assert {kind for kind, *_ in found(path, "id", 4)} == {"data"}  # no word of the condition
+
+
+def test_hashes_of_merged_keys_are_no_values(path):
+    write_table(path, people())
+    upsert(path, people(200, 1))
+    for number in (1, 200):
+        assert {kind for kind, _, _ in found(path, "id", number)} == {"data"}
 
 
 def test_file_without_a_version_is_searched(path):

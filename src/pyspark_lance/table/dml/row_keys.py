@@ -16,11 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.commit.inserted_keys import ROW_KEYS_PROPERTY
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.dml.key_filter import hash_keys
-
-ROW_KEYS_PROPERTY: Final = "pyspark_lance.row_keys"
-"""Property of a transaction: version, ids of the key columns, and hashes of all new rows."""
 
 _VERSION: Final = "1"  # Of the hash function and of the layout.
 _HASH: Final = np.dtype("<u8")

@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_lance.commit.inserted_keys import ROW_KEYS_PROPERTY
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import InvalidInputError, LanceError, StorageError, TableNotFoundError
 from pyspark_lance.format.column_names import name_hint
@@ -308,9 +309,11 @@ class _Wanted:
     def is_in_texts(self, transaction: Transaction) -> bool:
         """Return whether the condition or a property of a commit names a value, as a word."""
         condition = getattr(transaction.operation, "predicate", "")
-        texts = "\n".join([condition, *transaction.properties.values()])
+        properties = transaction.properties.items()
+        texts = [text for name, text in properties if name != ROW_KEYS_PROPERTY]  # only hashes
+        searched = "\n".join([condition, *texts])
         return any(
-            re.search(rf"(?<![\w.]){re.escape(str(value))}(?!\w|\.\d)", texts)
+            re.search(rf"(?<![\w.]){re.escape(str(value))}(?!\w|\.\d)", searched)
             for value in self.values
             if not isinstance(value, bytes | bytearray | memoryview)
         )
