@@ -100,15 +100,18 @@ def test_next_change_may_catch_up_during_put(store):
     def look(where):
         seen.append((where, is_lock_free(store, TRANSACTIONS), is_lock_free(store, VERSIONS)))
 
-    def read(one, location):
-        look("read")
-        return read_manifest(one, location)
+    def excludes(theirs):
+        look("check")
+        return True
 
+    commit(store, transaction(Update(new_fragments=(new_fragment(1),)), 1))
     operation, affected = delete_rows(store, planned, {0: [1]})
-    request = CommitRequest(transaction(operation, 1), affected_rows=affected)
+    reads, questions = asked({"excludes": excludes})
+    request = CommitRequest(transaction(operation, 1), affected_rows=affected, reads=reads)
     left = Retries(0, 30.0, Environment(handler=BeforePut(lambda: look("put"))))
-    assert commit_loop.commit(store, request, left, read=read, catches_up=True).version == 2
-    assert seen == [("read", False, True), ("read", True, False), ("put", True, False)]
+    assert commit_loop.commit(store, request, left, catches_up=True).version == 3
+    assert seen == [("check", False, True), ("put", True, False)]
+    assert questions == []
     assert is_lock_free(store, TRANSACTIONS) and is_lock_free(store, VERSIONS)
 
 
@@ -132,9 +135,8 @@ def test_rebased_transaction_is_not_written_while_waiting(store):
     commit_change(store, planned, [5])
     faulty, waits = FaultyStore(store), threading.Event()
     before = len(names(store, TRANSACTIONS))
-    thread = threading.Thread(
-        target=lambda: commit_change(faulty, planned, [1], read=reading(waits))
-    )
+    faulty.before("get_tail", lambda path: waits.set())
+    thread = threading.Thread(target=lambda: commit_change(faulty, planned, [1]))
     with advisory_lock(faulty, VERSIONS, 60.0):
         thread.start()
         assert waits.wait(60.0)
@@ -143,14 +145,6 @@ def test_rebased_transaction_is_not_written_while_waiting(store):
     assert deleted_offsets(store) == [1, 5]
     assert faulty.count("put", TRANSACTIONS) == 1
     assert len(names(store, TRANSACTIONS)) == before + 1
-
-
-def reading(event):
-    def read(store, location):
-        event.set()
-        return read_manifest(store, location)
-
-    return read
 
 
 # Interleavings -------------------------------------------------------------------------------
@@ -183,7 +177,7 @@ OTHERS = {"delete": delete_others, "append": append_twice, "clean up": append_an
 @pytest.mark.parametrize("other", OTHERS)
 def test_change_is_never_lost_between_any_two_calls(store, other):
     calls = count_calls(store)
-    assert calls >= 7
+    assert calls >= 6
     for place in range(calls):
         table = fresh(store)
         counted = AtCall(table, place, lambda table=table: OTHERS[other](table))
@@ -244,17 +238,11 @@ def test_version_after_catch_up_needs_no_listing(tmp_path):
     store = LocalStore(str(tmp_path / "t"))
     create_table(store, ROWS)
     faulty, planned = FaultyStore(store), latest(store)
-    reads = []
-
-    def read(one, location):
-        if not reads:
-            commit_change(store, planned, [5])
-        reads.append(location.version)
-        return read_manifest(one, location)
-
-    assert commit_change(faulty, planned, [1], read=read, retries=0).version == 3
+    faulty.before("stat", lambda path: None, times=2)  # of the plan's version and the next one
+    faulty.before("stat", lambda path: commit_change(store, planned, [5]))
+    assert commit_change(faulty, planned, [1], retries=0).version == 3
     assert deleted_offsets(store) == [1, 5]
-    assert reads == [1, 2]
+    assert faulty.count("put_if_absent") == 1
     assert faulty.count("list", VERSIONS) == 1  # to confirm
 
 
@@ -309,10 +297,10 @@ def test_each_transaction_is_checked_once():
     checks = ConflictChecks(ours, "memory://t", knows_rows=True, reads=reads)
     one, two = (Update(new_fragments=(new_fragment(1),)) for _ in range(2))
     first, file = newer_versions(store, one)
-    checks.check(first, file)
+    checks.check(first, lambda: file)
     second, file = newer_versions(store, two)
-    checks.check([*first, *second], file)
-    checks.check([*first, *second], file)
+    checks.check([*first, *second], lambda: file)
+    checks.check([*first, *second], lambda: file)
     paths = [[fragment.files[0].path for fragment in one.new_fragments] for one in (one, two)]
     assert questions == paths
 
@@ -331,10 +319,10 @@ def test_delete_after_compaction_of_earlier_check_is_conflict():
         last_updated_at=old.last_updated_at,
     )
     first, file = newer_versions(store, Rewrite((RewriteGroup((old,), (moved,)),)))
-    checks.check(first, file)
+    checks.check(first, lambda: file)
     second, file = newer_versions(store, Delete((), (file.manifest.fragments[-1].id,), "test"))
     with pytest.raises(RetryableCommitError, match="deleted rows"):
-        checks.check([*first, *second], file)
+        checks.check([*first, *second], lambda: file)
     assert questions == []
 
 
@@ -347,7 +335,7 @@ def test_excluded_transactions_are_not_read():
     for key in ("other", "ours"):
         planned = transaction(Update(new_fragments=(new_fragment(1),)), 1, k=key)
         newer.append((commit(store, planned).version, planned))
-    checks.check(newer, latest(store))
+    checks.check(newer, lambda: latest(store))
     assert questions == [[newer[1][1].operation.new_fragments[0].files[0].path]]
 
 

@@ -77,12 +77,27 @@ class NewerVersions:
             RetryableCommitError: A version or its transaction is gone, so its changes are unknown;
                 ignoring them could restore deleted rows.
         """
-        wanted = range(self.read_version + 1, latest.manifest.version + 1)
-        missing = [version for version in wanted if version not in self._known]
+        missing = self._missing(latest.location)
         self.num_read = len(missing)
         if missing and missing[-1] == latest.manifest.version:
             self._add(missing.pop(), transaction_of(self.store, latest))
-        self._read(missing, latest.location.scheme)
+        return self._read_up_to(latest.location, missing)
+
+    def up_to_location(self, newest: ManifestLocation) -> list[tuple[int, Transaction]]:
+        """Return the same without the manifest of the newest version."""
+        missing = self._missing(newest)
+        self.num_read = len(missing)
+        return self._read_up_to(newest, missing)
+
+    def _missing(self, newest: ManifestLocation) -> list[int]:
+        wanted = range(self.read_version + 1, newest.version + 1)
+        return [version for version in wanted if version not in self._known]
+
+    def _read_up_to(
+        self, newest: ManifestLocation, missing: Sequence[int]
+    ) -> list[tuple[int, Transaction]]:
+        self._read(missing, newest.scheme)
+        wanted = range(self.read_version + 1, newest.version + 1)
         return [(version, self._known[version]) for version in wanted]
 
     def _read(self, versions: Sequence[int], scheme: NamingScheme) -> None:

@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache
 
 from pyspark_lance.cancellation import CancelledRequestError, check_cancelled
 from pyspark_lance.commit.application_versions import (
@@ -243,22 +244,27 @@ class _Commit:
         Returns the result if the work is already committed.
         """
         location = self._find_newest()
-        if location is None:
+        if location is None or self._planned.read_version > location.version:
+            return None
+        self._caught_up = location
+        if self._planned.read_version == location.version:
             return None
         try:
-            latest = self._read(self._store, location)
+            self._check_base(location)
+            newer = self._newer.up_to_location(location)
+        except RetryableCommitError:
+            self._caught_up = None
+            return None  # perhaps removed since it was listed: then there are newer ones
+        latest = cache(lambda: self._read(self._store, location))
+        try:
+            found = self._find_committed(latest, newer)
+            common = set() if found is not None else self._checks.check(newer, latest)
         except FileNotFoundError:
+            self._caught_up = None
             return None
-        if self._planned.read_version > latest.manifest.version:
-            return None
-        latest, newer = self._read_newer_versions(latest)
-        found = self._find_committed(latest, newer)
-        if found is None:
-            affected_rows = self._commit_request.affected_rows
-            for fragment_id in self._checks.check(newer, latest):
-                if affected_rows is not None:
-                    affected_rows.get(fragment_id)  # loads them before the lock
-            self._caught_up = latest.location
+        affected_rows = self._commit_request.affected_rows
+        for fragment_id in common if affected_rows is not None else ():
+            affected_rows.get(fragment_id)  # loads them before the lock
         return found
 
     def _find_or_put(self) -> CommitResult | None:
@@ -291,7 +297,8 @@ class _Commit:
                 conflict=ConflictReason.TABLE_REPLACED,
             )
         latest, newer = self._read_newer_versions(latest)
-        return self._find_committed(latest, newer) or self._put(latest, self._rebase(latest, newer))
+        found = self._find_committed(lambda: latest, newer)
+        return found or self._put(latest, self._rebase(latest, newer))
 
     def _find_newest(self) -> ManifestLocation | None:
         """Return the newest version, as far as an earlier listing shows it; then by a new one.
@@ -325,7 +332,7 @@ class _Commit:
         """
         rounds = 0
         while True:
-            self._check_base(latest)
+            self._check_base(latest.location, latest)
             newer = self._newer.up_to(latest)
             rounds += 1
             if self._newer.num_read <= 1 or rounds == _MAX_ROUNDS:
@@ -343,14 +350,19 @@ class _Commit:
 
     # Before building ------------------------------------------------------------------------
 
-    def _check_base(self, latest: ManifestFile) -> None:
-        """Check that the version the work was planned on is in the history of this table."""
+    def _check_base(self, newest: ManifestLocation, latest: ManifestFile | None = None) -> None:
+        """Check that the version the work was planned on is in the history of this table.
+
+        ``latest``: the manifest at ``newest``, if it was read.
+        """
         if self._commit_request.base is None:
             return
-        number, manifest = self._commit_request.base.version, latest.manifest
-        if number != manifest.version:
-            path = manifest_path(number, latest.location.scheme)
-            location = ManifestLocation(path, number, latest.location.scheme)
+        number = self._commit_request.base.version
+        if latest is not None and number == newest.version:
+            manifest = latest.manifest
+        else:
+            path = manifest_path(number, newest.scheme)
+            location = ManifestLocation(path, number, newest.scheme)
             try:
                 manifest = self._read(self._store, location).manifest
             except FileNotFoundError as error:
@@ -381,16 +393,18 @@ class _Commit:
         raise TableAlreadyExistsError(f"there is already a table at {self._store.uri}")
 
     def _find_committed(
-        self, latest: ManifestFile, newer: Sequence[tuple[int, Transaction]]
+        self, load: Callable[[], ManifestFile], newer: Sequence[tuple[int, Transaction]]
     ) -> CommitResult | None:
-        """Return the result if the work is already committed."""
+        """Return the result if the work is already committed; ``load``: loads the newest version."""
         for version, theirs in newer:
             if theirs.uuid == self._planned.uuid:
                 return self._result_of_earlier_call(version)
         wanted = self._application
-        if wanted is not None and (
-            is_committed(wanted, latest.manifest.config)
-            or any(is_same_work(wanted, theirs.properties) for _, theirs in newer)
+        if wanted is None:
+            return None
+        latest = load()
+        if is_committed(wanted, latest.manifest.config) or any(
+            is_same_work(wanted, theirs.properties) for _, theirs in newer
         ):
             self.remove_orphans()
             return CommitResult(
@@ -431,7 +445,7 @@ class _Commit:
     ) -> Transaction:
         """Return the transaction rebased on all of ``newer``."""
         operation = self._planned.operation
-        common = self._checks.check(newer, latest)
+        common = self._checks.check(newer, lambda: latest)
         if not common or self._commit_request.affected_rows is None:
             return self._planned
         if not isinstance(operation, Delete | Update):

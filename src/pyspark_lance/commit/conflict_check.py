@@ -118,11 +118,13 @@ class ConflictChecks:
     common: set[int] = field(default_factory=set)  # Fragments to be compared row by row.
     _version: int = 0  # The last version that was checked.
 
-    def check(self, newer: Sequence[tuple[int, Transaction]], latest: ManifestFile) -> set[int]:
+    def check(
+        self, newer: Sequence[tuple[int, Transaction]], load: Callable[[], ManifestFile]
+    ) -> set[int]:
         """Return the fragments in which both sides changed rows, to be compared row by row.
 
-        ``newer``: all (version, transaction) since it was planned, ascending; ``latest``: the last
-        of them.
+        ``newer``: all (version, transaction) since it was planned, ascending; ``load``: loads the
+        last of them, if rows have to be read.
         """
         unchecked = [(version, theirs) for version, theirs in newer if version > self._version]
         if not unchecked:
@@ -140,7 +142,7 @@ class ConflictChecks:
         if reads is not None:
             # Rows that were compacted are in other fragments, whose ids are unknown here.
             was_compacted = any(isinstance(one, Rewrite) for one in every)
-            _check_reads(reads, operation, last, latest, self.uri, was_compacted)
+            _check_reads(reads, operation, last, load, self.uri, was_compacted)
         self.common |= common & changed_fragment_ids(operation)
         self._version = newer[-1][0]
         return self.common
@@ -177,17 +179,18 @@ def _check_reads(
     reads: ReadSet,
     ours: Operation,
     theirs: Sequence[Transaction],
-    latest: ManifestFile,
+    load: Callable[[], ManifestFile],
     uri: str,
     was_compacted: bool,
 ) -> None:
     """Raise if concurrent commits added or removed rows in the read set."""
     if reads.losses_too:
         operations = [transaction.operation for transaction in theirs]
-        _check_losses(reads, ours, operations, latest, uri, was_compacted)
+        _check_losses(reads, ours, operations, load, uri, was_compacted)
     files, in_place = _rows_with_values(reads, ours, theirs)
     if not files and not in_place:
         return
+    latest = load()
     known: set[str] = set()
     fragments = []
     for fragment in latest.manifest.fragments:
@@ -211,7 +214,7 @@ def _check_losses(
     reads: ReadSet,
     ours: Operation,
     theirs: Sequence[Operation],
-    latest: ManifestFile,
+    load: Callable[[], ManifestFile],
     uri: str,
     was_compacted: bool,
 ) -> None:
@@ -220,7 +223,7 @@ def _check_losses(
     for operation in theirs:
         if isinstance(operation, Delete | Update | DataReplacement):
             changed |= changed_fragment_ids(operation)
-    if changed and (was_compacted or reads.misses(latest, changed)):
+    if changed and (was_compacted or reads.misses(load(), changed)):
         name = type(ours).__name__
         raise RetryableCommitError(
             "a concurrent commit deleted rows that this operation had matched",

@@ -114,6 +114,13 @@ def test_keys_of_some_tasks_only_are_not_recorded(path, task):
     assert RowKeys(()).packed() is None
 
 
+def test_keys_of_some_batches_only_are_not_recorded():
+    known = RowKeys(("id",))
+    for _ in range(2):
+        known.add(rows(range(MAX_ROWS - 1)).to_batches()[0])
+    assert known.packed() is None
+
+
 @pytest.mark.parametrize(
     "text", ["", "1", "1;0;", "1;0;AAAA", "1;0;not base64!", "2;0;AAAAAAAAAAA=", "1;1;AAAAAAAAAAA="]
 )
