@@ -1725,8 +1725,8 @@ MUTANTS = (
     Mutant(
         "a merge misses a row that was moved and then deleted",
         "commit/conflict_check.py",
-        "if changed and (was_compacted or reads.misses(latest, changed)):",
-        "if changed and reads.misses(latest, changed):",
+        "if changed and (was_compacted or reads.misses(load(), changed)):",
+        "if changed and reads.misses(load(), changed):",
         (
             "tests/table/dml/test_concurrent_changes.py::test_merge_inserts_row_moved_and_deleted_concurrently",
         ),

@@ -395,7 +395,10 @@ class _Commit:
     def _find_committed(
         self, load: Callable[[], ManifestFile], newer: Sequence[tuple[int, Transaction]]
     ) -> CommitResult | None:
-        """Return the result if the work is already committed; ``load``: loads the newest version."""
+        """Return the result if the work is already committed.
+
+        ``load``: loads the newest version.
+        """
         for version, theirs in newer:
             if theirs.uuid == self._planned.uuid:
                 return self._result_of_earlier_call(version)
