@@ -263,8 +263,9 @@ class _Commit:
             self._caught_up = None
             return None
         affected_rows = self._commit_request.affected_rows
-        for fragment_id in common if affected_rows is not None else ():
-            affected_rows.get(fragment_id)  # loads them before the lock
+        if affected_rows is not None:
+            for fragment_id in common:
+                affected_rows.get(fragment_id)  # loads them before the lock
         return found
 
     def _find_or_put(self) -> CommitResult | None:
