@@ -131,7 +131,9 @@ def changing_config(key):
     return UpdateConfig(config_updates=UpdateMap(((key, "1"),)))
 
 
-@pytest.mark.parametrize("operation", [Append((new_fragment(1),)), changing_config("k")], ids=str)
+@pytest.mark.parametrize(
+    "operation", [Append((new_fragment(1),)), changing_config("k")], ids=["append", "config"]
+)
 def test_commit_lock_blocks_other_commits(path, operation):
     """Another change may catch up meanwhile."""
     seen = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import random
 import threading
 from dataclasses import replace
@@ -698,3 +699,12 @@ def test_only_overwrite_creates_table(store):
     with pytest.raises(InvalidInputError, match="cannot create"):
         commit(store, transaction(Append((new_fragment(1),)), 0), create=CreateOptions())
     assert names(store, "") == []
+
+
+def test_commit_logs_operation_counts_and_attempts(store, caplog):
+    create_table(store)
+    with caplog.at_level(logging.INFO, "pyspark_lance"):
+        append(store, 1, 3, 4)
+    (line,) = caplog.messages
+    assert line.startswith("committed version 2 of ")
+    assert "Append, num_added_fragments: 2, num_added_rows: 7; attempts: 1, seconds: " in line

@@ -42,6 +42,7 @@ from pyspark_lance.commit.manifest_committer import (
     table_was_replaced,
 )
 from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
+from pyspark_lance.commit.operation_metrics import operation_metrics
 from pyspark_lance.commit.rebase import AffectedRows, RowConflict, rebase
 from pyspark_lance.commit.retries import TURN_S, Environment, Retries
 from pyspark_lance.errors import (
@@ -156,6 +157,7 @@ def commit(
                     raise
                 result, failure = None, error  # keep looking for the outcome
             if result is not None:
+                _log_commit(store, result, attempts, clock() - started)
                 return result
             # A concurrent commit within this time outruns ours; it takes about as long as our
             # attempt.
@@ -168,6 +170,23 @@ def commit(
     except BaseException:
         work.remove_orphans()
         raise
+
+
+def _log_commit(store: ObjectStore, result: CommitResult, attempts: int, seconds: float) -> None:
+    """Log a line for operators: what was committed, after how many attempts."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    operation = result.transaction.operation
+    metrics = operation_metrics(operation).items()
+    logger.info(
+        "committed version %d of %s: %s%s; attempts: %d, seconds: %.3f",
+        result.version,
+        store.uri,
+        type(operation).__name__,
+        "".join(f", {name}: {count}" for name, count in metrics if count),
+        attempts,
+        seconds,
+    )
 
 
 class _Commit:
@@ -567,8 +586,6 @@ class _Commit:
     def _finish(self, result: CommitResult) -> CommitResult:
         """Finish a successful commit; nothing here may fail."""
         self._written_transaction, self._written_deletions = None, []
-        kind = type(result.transaction.operation).__name__
-        logger.info("committed version %d of %s: %s", result.version, self._store.uri, kind)
         if not (self._store.lists_in_order or isinstance(self._store, LocalStore)):
             # A hint, never authoritative; not used for tables on a local file system.
             with contextlib.suppress(Exception):

@@ -9,20 +9,11 @@ from datetime import UTC, datetime
 
 from pyspark_lance.commit.commit_outcome import transaction_of
 from pyspark_lance.commit.index_rules import MEM_WAL_INDEX
+from pyspark_lance.commit.operation_metrics import operation_metrics
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.format.clustering import ClusterBy
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.operation import (
-    Append,
-    Delete,
-    Merge,
-    Operation,
-    Overwrite,
-    Restore,
-    Rewrite,
-    UnknownOperation,
-    Update,
-)
+from pyspark_lance.format.operation import UnknownOperation
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.schema import primary_key
 from pyspark_lance.format.transaction import APPLICATION_PROPERTY, MESSAGE_PROPERTY, Transaction
@@ -141,40 +132,6 @@ def operation_name(transaction: Transaction | None) -> str:
     if transaction is None or isinstance(transaction.operation, UnknownOperation):
         return ""
     return type(transaction.operation).__name__
-
-
-def operation_metrics(operation: Operation) -> dict[str, int]:
-    """Return the counts of an operation."""
-    match operation:
-        case Append() | Overwrite():
-            return _added(operation.fragments)
-        case Delete():
-            return {
-                "num_updated_fragments": len(operation.updated_fragments),
-                "num_removed_fragments": len(operation.deleted_fragment_ids),
-            }
-        case Update():
-            return _added(operation.new_fragments) | {
-                "num_updated_fragments": len(operation.updated_fragments),
-                "num_removed_fragments": len(operation.removed_fragment_ids),
-            }
-        case Rewrite():
-            new = [fragment for group in operation.groups for fragment in group.new_fragments]
-            old = sum(len(group.old_fragments) for group in operation.groups)
-            return _added(new) | {"num_removed_fragments": old}
-        case Merge():
-            return {"num_fragments": len(operation.fragments)}
-        case Restore():
-            return {"restored_version": operation.version}
-        case _:
-            return {}
-
-
-def _added(fragments: Sequence[Fragment]) -> dict[str, int]:
-    return {
-        "num_added_fragments": len(fragments),
-        "num_added_rows": sum(fragment.physical_rows for fragment in fragments),
-    }
 
 
 def moment(nanoseconds: int) -> datetime:
