@@ -2776,6 +2776,58 @@ MUTANTS = (
         ("tests/table/index_build/test_index_building.py",),
     ),
     Mutant(
+        "rows keep their offsets where deleted rows before them are dropped",
+        "table/index_build/merged_segments.py",
+        "(addresses & _OFFSETS).astype(np.int64) - (until - before)",
+        "(addresses & _OFFSETS).astype(np.int64)",
+        ("tests/table/compaction/test_remapped_indices.py",),
+    ),
+    Mutant(
+        "a remap takes new fragments for those that were compacted, whatever they hold",
+        "table/index_build/remapped_indices.py",
+        "return tuple((file.path, file.fields) for file in fragment.files)",
+        "return ()",
+        ("tests/table/compaction/test_remapped_indices.py",),
+    ),
+    Mutant(
+        "a remapped segment covers only fragments that did not move",
+        "table/index_build/remapped_indices.py",
+        "if f.id in named or f.id in added",
+        "if f.id in named",
+        ("tests/table/compaction/test_remapped_indices.py",),
+    ),
+    Mutant(
+        "a remap forgets which removed fragments a segment names",
+        "table/index_build/remapped_indices.py",
+        "removed_fragments=tuple(sorted(set(named) - set(ids))),",
+        "removed_fragments=(),",
+        (
+            (
+                "tests/table/compaction/test_remapped_indices.py"
+                "::test_remapped_entry_names_removed_fragments"
+            ),
+        ),
+    ),
+    Mutant(
+        "a remap forgets rows whose list is null",
+        "table/index_build/segment_task.py",
+        "return union_of([rows.null_lists, *map(tree_map_of, stored)])",
+        "return rows.null_lists",
+        ("tests/table/compaction/test_remapped_indices.py",),
+    ),
+    Mutant(
+        "runs of positions of merged tokens begin where the first token begins",
+        "table/index/inverted/segments.py",
+        "starts = starts.astype(np.int64) + np.repeat(wholes[:-1], blocks)",
+        "starts = starts.astype(np.int64)",
+        (
+            (
+                "tests/table/compaction/test_remapped_indices.py"
+                "::test_remapped_text_index_scores_as_pylance_compacts"
+            ),
+        ),
+    ),
+    Mutant(
         "a merge takes the row behind the last one",
         "table/index_build/merged_segments.py",
         "(addresses & _OFFSETS >= self._lengths[places])",

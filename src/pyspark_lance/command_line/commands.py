@@ -19,11 +19,8 @@ from pyspark_lance.table.cdf.change_feed import ChangeRequest, count_changes, pl
 from pyspark_lance.table.cdf.change_feed_task import run_changes
 from pyspark_lance.table.cdf.change_window import Bound, Deduplication, resolve_window
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.compaction.clustering import ClusteringTask
-from pyspark_lance.table.compaction.compact import compact, run_compaction_task
-from pyspark_lance.table.compaction.compaction_plan import CompactionTask
+from pyspark_lance.table.compaction.compact import MaintenanceTask, compact, run_compaction_task
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
-from pyspark_lance.table.index_build.zone_maps import ZoneMapTask
 from pyspark_lance.table.verify.find_value import find_value
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -139,9 +136,7 @@ def _names(given: str | None) -> tuple[str, ...] | None:
     return None if given is None else tuple(name for name in given.split(",") if name)
 
 
-def _run_with_progress(
-    tasks: Sequence[CompactionTask | ClusteringTask | ZoneMapTask],
-) -> Iterable[Any]:
+def _run_with_progress(tasks: Sequence[MaintenanceTask]) -> Iterable[Any]:
     progress = Progress("tasks done")
     for done, task in enumerate(tasks, 1):
         yield run_compaction_task(task)

@@ -6,9 +6,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 from spark_releases import needs
 from table_access import append, assert_same_rows, read_ours, read_pylance
+
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 from .conftest import sql
 
@@ -49,6 +53,21 @@ def test_compaction_runs_on_executors_and_changes_no_rows(plugin, path):
     assert entry["application_id"] == plugin.sparkContext.applicationId
     (nothing,) = call(plugin, f"lance.system.compact('{path}')")
     assert (nothing["fragments_removed"], nothing["version"]) == (0, None)
+
+
+def test_compaction_remaps_indices_by_address(plugin, tmp_path):
+    path = str(tmp_path / "unstable")
+    lance.write_dataset(pa.table({"id": range(90)}), path, max_rows_per_file=10)
+    plugin.sql(f"CALL lance.system.create_index('{path}', columns => 'id', kind => 'btree')")
+    plugin.sql(f"DELETE FROM lance.`{path}` WHERE id % 3 = 0")
+    (row,) = plugin.sql(f"CALL lance.system.compact('{path}')").collect()
+    assert (row.fragments_removed, row.fragments_added) == (9, 1)
+    snapshot = Snapshot.open(Table(path))
+    assert snapshot.version == row.version + 1
+    assert [set(index.fragment_bitmap) for index in snapshot.indices] == [
+        set(snapshot.manifest.fragments.ids.tolist())
+    ]
+    assert lance.dataset(path).count_rows("id = 31") == 1
 
 
 def test_compaction_sorts_by_columns_and_zorder(plugin, path):

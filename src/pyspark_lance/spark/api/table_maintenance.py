@@ -39,9 +39,12 @@ from pyspark_lance.table.cleanup.orphan_files import (
     find_orphan_files,
     remove_orphan_files,
 )
-from pyspark_lance.table.compaction.clustering import ClusteringTask
-from pyspark_lance.table.compaction.compact import CompactionResult, compact, run_compaction_task
-from pyspark_lance.table.compaction.compaction_plan import CompactionTask
+from pyspark_lance.table.compaction.compact import (
+    CompactionResult,
+    MaintenanceTask,
+    compact,
+    run_compaction_task,
+)
 from pyspark_lance.table.compaction.stable_row_ids import (
     CopyResult,
     copy_with_stable_row_ids,
@@ -49,7 +52,6 @@ from pyspark_lance.table.compaction.stable_row_ids import (
 )
 from pyspark_lance.table.index_build.zone_maps import (
     ZoneMapResult,
-    ZoneMapTask,
     build_zones,
     create_zone_maps,
     refresh_zone_maps,
@@ -481,8 +483,6 @@ def _seconds(age: Age) -> float:
     return parse_duration(age) if isinstance(age, str) else 3600 * age
 
 
-def rewrite_on_executors(
-    spark: SparkSession, tasks: Sequence[CompactionTask | ClusteringTask | ZoneMapTask]
-) -> list[Any]:
+def rewrite_on_executors(spark: SparkSession, tasks: Sequence[MaintenanceTask]) -> list[Any]:
     """Run tasks on the executors and return their results in order; commits nothing."""
     return run_on_executors(spark, run_compaction_task, tasks)

@@ -30,7 +30,7 @@ from pyspark_lance.table.compaction.compact import (
     without_properties,
 )
 from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE, CompactionTask
-from pyspark_lance.table.dml.row_change import ChangeSettings
+from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan
 from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index, drop_index
 from pyspark_lance.table.index_build.index_plan import (
     ROWS_PER_JOINED_SEGMENT,
@@ -40,6 +40,7 @@ from pyspark_lance.table.index_build.index_plan import (
     plan_index,
     plan_index_refresh,
 )
+from pyspark_lance.table.index_build.remapped_indices import plan_remap
 from pyspark_lance.table.index_build.text_indices import index_kind, tokenizer_options
 from pyspark_lance.table.index_build.vector_build import (
     VectorBuild,
@@ -217,36 +218,67 @@ def _commit(
     unit = call.unit_of_work(work.retries)
     done, conflict = unit.once(partial(commit_round, work.done, work.plan, groups))
     if conflict is None:
-        return _landed(call, work, done)
+        return _landed(call, work, groups, done)
     try:
         unit.wait_for_retry(conflict)
     except RetryableCommitError:
         if done.version is None:
             raise
-        return _landed(call, work, done)
-    return _planned(call, work.options, done, unit.retries.to_text())
+        return _landed(call, work, groups, done)
+    options, retries = work.options, unit.retries.to_text()
+    return _indices_of_moved(call, work, groups, done, partial(_plan_rest, options, done, retries))
 
 
-def _landed(call: Call, work: Compaction, done: CompactionResult) -> Rows | IndexBuild:
-    """Continue with the zone maps of the rows that a clustering moved."""
-    rows = _compacted(done)
-    if not work.plan.clusters or done.version is None:
-        return rows
-    then = partial(_then_rows, rows)
-    kind = _BuildKind(_plan_what_moved, commit_zone_maps, then, ZoneMapResult(), is_needed=False)
+def _landed(
+    call: Call, work: Compaction, groups: Sequence[RewriteGroup], done: CompactionResult
+) -> Rows | Compaction | IndexBuild:
+    """Continue with the indices of the rows that moved, and return the result."""
+    return _indices_of_moved(call, work, groups, done, partial(_then_rows, _compacted(done)))
+
+
+def _indices_of_moved(
+    call: Call,
+    work: Compaction,
+    groups: Sequence[RewriteGroup],
+    done: CompactionResult,
+    then: Callable[[Call, Any], Rows | Compaction],
+) -> Rows | Compaction | IndexBuild:
+    """Refresh the zone maps of sorted rows, or remap indices; a failure is a warning."""
+    kind: _BuildKind | None = None
+    if work.plan.clusters:
+        plan = _plan_what_moved
+        kind = _BuildKind(plan, commit_zone_maps, then, ZoneMapResult(), is_needed=False)
+    elif work.plan.moves_addresses(groups):
+        remap = partial(_plan_remap, work.plan.change, groups)
+        kind = _BuildKind(remap, commit_index, then, IndexResult(), is_needed=False)
+    if kind is None or done.version is None:
+        return then(call, None)
     try:
         return kind.start(call)  # type: ignore[return-value]
     except Exception as error:  # noqa: BLE001 - the compaction is committed
-        logger.warning("the zone maps of %s were not refreshed: %s", call.table.uri, error)
-        return rows
+        logger.warning(_NOT_REFRESHED, call.table.uri, error)
+        return then(call, None)
+
+
+_NOT_REFRESHED: Final = "indices of %s do not cover compacted rows: %s"
 
 
 def _plan_what_moved(call: Call) -> ZoneMapPlan:
     return plan_refresh(call.table, without_properties(call.settings))
 
 
-def _then_rows(rows: Rows, call: Call, result: ZoneMapResult) -> Rows:
+def _plan_remap(base: DmlPlan, groups: Sequence[RewriteGroup], call: Call) -> IndexPlan:
+    return plan_remap(base, groups, without_properties(call.settings))
+
+
+def _then_rows(rows: Rows, call: Call, result: object) -> Rows:
     return rows
+
+
+def _plan_rest(
+    options: Mapping[str, Any], done: CompactionResult, retries: str, call: Call, result: object
+) -> Rows | Compaction:
+    return _planned(call, options, done, retries)
 
 
 def _compacted(result: CompactionResult) -> Rows:
@@ -269,7 +301,7 @@ class IndexBuild:
         """Return the tasks of the executors."""
         return self.plan.tasks
 
-    def go_on(self, call: Call, done: list[Any]) -> Rows | IndexBuild | VectorWork:
+    def go_on(self, call: Call, done: list[Any]) -> Rows | IndexBuild | VectorWork | Compaction:
         """Commit; plan rows again that other commits moved or changed."""
         unit = call.unit_of_work(self.retries)
         try:
@@ -285,7 +317,7 @@ class IndexBuild:
         except Exception as error:
             if self.kind.is_needed:
                 raise
-            logger.warning("the zone maps of %s were not refreshed: %s", call.table.uri, error)
+            logger.warning(_NOT_REFRESHED, call.table.uri, error)
             return self.kind.then(call, self.kind.nothing)
         return self.kind.then(call, result)
 
@@ -296,11 +328,11 @@ class _BuildKind:
 
     plan: Callable[[Call], ZoneMapPlan | IndexPlan]
     commit: Callable[..., Any]
-    then: Callable[[Call, Any], Rows | VectorWork]
+    then: Callable[[Call, Any], Rows | VectorWork | Compaction]
     nothing: ZoneMapResult | IndexResult
     is_needed: bool = True  # Whether too many conflicts are an error.
 
-    def start(self, call: Call) -> Rows | IndexBuild | VectorWork:
+    def start(self, call: Call) -> Rows | IndexBuild | VectorWork | Compaction:
         """Plan the build, if there is something to do."""
         plan = self.plan(call)
         has_work = plan.wanted and not plan.change.is_done
@@ -346,12 +378,12 @@ def _commit_vectors(
         return build.commit(done, work)
 
 
-def start_zone_maps(call: Call) -> Rows | IndexBuild | VectorWork:
+def start_zone_maps(call: Call) -> Rows | Work:
     """Create zone maps of the given columns, or refresh the existing ones."""
     return _BuildKind(_plan_zone_maps, commit_zone_maps, _zoned, ZoneMapResult()).start(call)
 
 
-def start_create_index(call: Call) -> Rows | IndexBuild | VectorWork:
+def start_create_index(call: Call) -> Rows | Work:
     """Create indices of the given columns."""
     return _of_columns(_plan_create, _only_columns).start(call)
 
@@ -362,14 +394,14 @@ def start_create_vector_index(call: Call) -> Rows | VectorWork:
     return _indexed(IndexResult()) if build is None else VectorWork(build, is_new=True)
 
 
-def start_refresh_indices(call: Call) -> Rows | IndexBuild | VectorWork:
+def start_refresh_indices(call: Call) -> Rows | Work:
     """Add uncovered rows to indices."""
     if _names_vectors(call):
         return _then_vectors(None, call, IndexResult())
     return _of_columns(_plan_refresh, partial(_then_vectors, None)).start(call)
 
 
-def start_optimize_indices(call: Call) -> Rows | IndexBuild | VectorWork:
+def start_optimize_indices(call: Call) -> Rows | Work:
     """Refresh indices and merge small segments."""
     then = partial(_then_vectors, ROWS_OF_SEGMENT)
     if _names_vectors(call):

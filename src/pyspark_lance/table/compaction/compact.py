@@ -2,6 +2,7 @@
 
 A bin whose fragments were changed concurrently is dropped; the other bins are committed, and the
 dropped one is planned again on the newest version. The caller decides where bins are rewritten.
+Indices that name the moved rows by their addresses are remapped in a version of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark_lance.commit.manifest_committer import CommitResult
 from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCommitError
@@ -48,7 +49,11 @@ from pyspark_lance.table.compaction.reuse_index import (
     next_reuse_index,
 )
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
-from pyspark_lance.table.index_build.zone_maps import ZoneMapTask, build_zones
+from pyspark_lance.table.index_build.column_indices import build_part
+from pyspark_lance.table.index_build.index_plan import IndexTask
+from pyspark_lance.table.index_build.remapped_indices import remap_indices
+from pyspark_lance.table.index_build.segment_task import SegmentTask
+from pyspark_lance.table.index_build.zone_maps import ZoneMapTask
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -92,6 +97,10 @@ class CompactionPlan:
         """Return the groups to commit, given the results of the last tasks, in order."""
         return results if self.clustering is None else self.clustering.groups(results)
 
+    def moves_addresses(self, groups: Sequence[RewriteGroup]) -> bool:
+        """Return whether indices are remapped: rows keep their order, and no map is recorded."""
+        return not self.clusters and all(group.row_addresses is None for group in groups)
+
     @property
     def passing(self) -> tuple[Fragment, ...]:
         """Temporary files passed between tasks."""
@@ -128,11 +137,13 @@ class CompactionResult:
         return self.conflictingBins
 
 
-RewriteBins = Callable[[Sequence[CompactionTask | ClusteringTask | ZoneMapTask]], Iterable[Any]]
+MaintenanceTask: TypeAlias = CompactionTask | ClusteringTask | IndexTask
+
+RewriteBins = Callable[[Sequence[MaintenanceTask]], Iterable[Any]]
 """Runs tasks and returns their results, in order."""
 
 
-def run_compaction_task(task: CompactionTask | ClusteringTask | ZoneMapTask) -> Any:
+def run_compaction_task(task: MaintenanceTask) -> Any:
     """Run a task of any stage and return its result for the plan."""
     match task:
         case CompactionTask():
@@ -143,11 +154,11 @@ def run_compaction_task(task: CompactionTask | ClusteringTask | ZoneMapTask) -> 
             return sort_rows(task)
         case MergeTask():
             return merge_runs(task)
-        case ZoneMapTask():
-            return build_zones(task)
+        case SegmentTask() | ZoneMapTask():
+            return build_part(task)
 
 
-def rewrite_local(tasks: Sequence[CompactionTask | ClusteringTask | ZoneMapTask]) -> Iterable[Any]:
+def rewrite_local(tasks: Sequence[MaintenanceTask]) -> Iterable[Any]:
     """Run tasks sequentially in this process."""
     return map(run_compaction_task, tasks)
 
@@ -181,7 +192,10 @@ def compact(
             plan = plan.after(results)
             work.register(plan.passing)
             results = list(rewrite(plan.tasks))
-        done, conflict = commit_round(done, plan, plan.groups(results), work)
+        groups = plan.groups(results)
+        done, conflict = commit_round(done, plan, groups, work)
+        if done.version is not None and plan.moves_addresses(groups):
+            _remap_indices(plan, groups, settings, rewrite)
         if conflict is not None:
             raise conflict
         return done
@@ -196,6 +210,20 @@ def compact(
     if done.version is not None and clusters:
         _refresh_zone_maps(table, settings, rewrite)
     return done
+
+
+def _remap_indices(
+    plan: CompactionPlan,
+    groups: Sequence[RewriteGroup],
+    settings: ChangeSettings,
+    build: RewriteBins,
+) -> None:
+    """Remap the indices of the rows that a round moved, in a separate version."""
+    change = plan.change
+    try:
+        remap_indices(change, groups, without_properties(settings), build)
+    except Exception as error:  # noqa: BLE001 - the compaction is committed
+        logger.warning("indices of %s do not cover compacted rows: %s", change.table.uri, error)
 
 
 def _refresh_zone_maps(table: Table, settings: ChangeSettings, build: RewriteBins) -> None:

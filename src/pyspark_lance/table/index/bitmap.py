@@ -29,6 +29,8 @@ from pyspark_lance.table.index.segments import as_seen
 from pyspark_lance.table.version.table_files import TableFiles
 
 BITMAP_FILE: Final = "bitmap_page_lookup.lance"
+LABEL_NULLS_KEY: Final = "lance:label_list_nulls"
+"""Of the metadata of a label list index: the buffer that has the rows whose list is null."""
 # Maximum sets: merging more takes longer than it saves.
 _MAX_SETS: Final = 10_000
 _MAX_BYTES: Final = 64 << 20

@@ -205,7 +205,7 @@ def _entry(
         planned.name,
         [planned.field.id],
         snapshot.version,
-        task.fragments,
+        (*task.fragments, *task.removed_fragments),
         IndexDetails(_DETAILS[planned.kind], version, value),
         IndexFiles(segment.uuid, segment.file_sizes),
     )

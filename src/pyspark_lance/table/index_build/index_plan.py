@@ -21,7 +21,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata, reuse_index_of
 from pyspark_lance.format.row_address import OFFSET_BITS, numbers_of, parse_tree_map, union_of
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
-from pyspark_lance.table.index.bitmap import BITMAP_FILE, read_row_sets
+from pyspark_lance.table.index.bitmap import BITMAP_FILE, LABEL_NULLS_KEY, read_row_sets
 from pyspark_lance.table.index.index_file import IndexFile, row_id_index
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
@@ -43,7 +43,6 @@ from pyspark_lance.table.index.segments import (
 )
 from pyspark_lance.table.index.zone_map_file import is_zone_map
 from pyspark_lance.table.index_build.merged_segments import StoredSegment
-from pyspark_lance.table.index_build.segment_files import LABEL_NULLS_KEY
 from pyspark_lance.table.index_build.segment_task import (
     KINDS,
     BuiltSegment,
@@ -439,16 +438,37 @@ def _tasks(
     rows_per_zone: int = ROWS_PER_ZONE,
 ) -> tuple[SegmentTask, ...]:
     """One for each segment: whole fragments that follow each other, about as many rows in each."""
-    stable = snapshot.uses_stable_row_ids and kind in _BY_ROW_IDS
-    top = project(snapshot.schema, [path[0].name])
-    request = ScanRequest(
-        schema=top, system_columns=(ROW_ID if stable else ROW_ADDRESS,), fragments_per_task=1
-    )
-    scans = plan_scan(snapshot, request)
+    nothing = empty_task(snapshot, kind, path)
+    scans = plan_scan(snapshot, _request(snapshot, kind, path))
     slices = {part.fragment.id: part for scan in scans for part in scan.slices}
-    nothing = ScanTask(
+    own = [f for f in snapshot.manifest.fragments if f.id in wanted]
+    tasks = []
+    for group in _groups([fragment.num_rows for fragment in own], rows_per_segment):
+        ids = tuple(own[number].id for number in group)
+        # A fragment without live rows is not scanned.
+        parts = tuple(slices[number] for number in ids if number in slices)
+        scan = replace(nothing.scan, slices=parts)
+        covered = tuple(sorted(ids))
+        tasks.append(replace(nothing, scan=scan, fragments=covered, rows_per_zone=rows_per_zone))
+    return tuple(tasks)
+
+
+def _request(snapshot: Snapshot, kind: str, path: tuple[Field, ...]) -> ScanRequest:
+    stable = snapshot.uses_stable_row_ids and kind in _BY_ROW_IDS
+    return ScanRequest(
+        schema=project(snapshot.schema, [path[0].name]),
+        system_columns=(ROW_ID if stable else ROW_ADDRESS,),
+        fragments_per_task=1,
+    )
+
+
+def empty_task(snapshot: Snapshot, kind: str, path: tuple[Field, ...]) -> SegmentTask:
+    """Return the task of a segment without fragments."""
+    request = _request(snapshot, kind, path)
+    assert request.schema is not None
+    scan = ScanTask(
         files=snapshot.files,
-        fields=top.fields,
+        fields=request.schema.fields,
         filter_fields=(),
         system_columns=request.system_columns,
         predicate=None,
@@ -457,17 +477,7 @@ def _tasks(
         batch_bytes=request.batch_bytes,
         slices=(),
     )
-    own = [f for f in snapshot.manifest.fragments if f.id in wanted]
-    names = tuple(field.name for field in path)
-    tasks = []
-    for group in _groups([fragment.num_rows for fragment in own], rows_per_segment):
-        ids = tuple(own[number].id for number in group)
-        # A fragment without live rows is not scanned.
-        parts = tuple(slices[number] for number in ids if number in slices)
-        scan = replace(nothing, slices=parts)
-        covered = tuple(sorted(ids))
-        tasks.append(SegmentTask(kind, names, path[-1], scan, covered, rows_per_zone=rows_per_zone))
-    return tuple(tasks)
+    return SegmentTask(kind, tuple(field.name for field in path), path[-1], scan, ())
 
 
 def _groups(num_rows: Sequence[int], rows_per_group: int) -> list[range]:

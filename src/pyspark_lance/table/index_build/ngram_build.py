@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.ngram import NGRAM_FILE, NgramIndex
-from pyspark_lance.table.index_build.merged_segments import LiveRows, StoredSegment
+from pyspark_lance.table.index_build.merged_segments import CurrentRows, StoredSegment
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
 from pyspark_lance.table.sort import external_sort
 from pyspark_lance.table.version.table_files import TableFiles
@@ -178,8 +178,8 @@ def merged_postings(streams: Iterable[Iterator[pa.RecordBatch]]) -> Iterator[pa.
 def stored_postings(
     files: TableFiles, segment: StoredSegment, index: NgramIndex, *, stable_row_ids: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The tokens of a segment that names rows by their addresses, with live rows only."""
-    live = LiveRows(files, segment.fragments, stable_row_ids)
+    """The tokens of a segment, with live rows only."""
+    current = CurrentRows(files, segment, stable_row_ids)
     size = sum(segment.entry.file_sizes.values()) // max(1, len(index.tokens))
     step = max(1, _BATCH_BYTES // max(64, size))
 
@@ -187,8 +187,8 @@ def stored_postings(
         for first in range(0, len(index.tokens), step):
             places = np.arange(first, min(first + step, len(index.tokens)))
             for place, rows in zip(places, index.rows_at(places), strict=True):
-                names = np.array(rows, np.uint64)
-                yield int(index.tokens[place]), BitMap64(names[live.are_among(names)])
+                _, names = current.of(np.array(rows, np.uint64))
+                yield int(index.tokens[place]), BitMap64(names)
 
     return _as_batches(pairs())
 

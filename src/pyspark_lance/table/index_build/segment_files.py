@@ -21,14 +21,13 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.index.bitmap import BITMAP_FILE
+from pyspark_lance.table.index.bitmap import BITMAP_FILE, LABEL_NULLS_KEY
 from pyspark_lance.table.index.btree import DATA_FILE, LOOKUP_FILE, PAGE_ROWS_KEY
 from pyspark_lance.table.index.value_order import begins_run
 from pyspark_lance.table.index_build.merged_segments import IDS, VALUES
 
 PAGE_ROWS: Final = 4096
 """Rows of a page of a B-tree, as Lance has them."""
-LABEL_NULLS_KEY: Final = "lance:label_list_nulls"
 # As for zone maps: the oldest that every release can read that knows such indices.
 _FILE_VERSION: Final = "2.1"
 _PAGES_AT_ONCE: Final = 16

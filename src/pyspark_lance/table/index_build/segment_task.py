@@ -43,6 +43,7 @@ from pyspark_lance.table.index_build.merged_segments import (
     RowSorter,
     StoredSegment,
     merged,
+    null_lists_of,
     sorted_rows_of,
 )
 from pyspark_lance.table.index_build.minhash_build import write_signatures
@@ -80,6 +81,8 @@ class SegmentTask:
     joined: tuple[StoredSegment, ...] = ()
     text: TokenizerOptions | None = None  # Of an inverted index.
     minhash: MinHashOptions = MinHashOptions()  # noqa: RUF009
+    # Fragments that are gone, which the entry goes on to name: other segments may have their rows.
+    removed_fragments: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +216,7 @@ def _written(store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
         in_order = merged(streams) if task.joined else streams[0]
         if task.kind == BTREE:
             return write_btree(store, name, data_type, in_order)
-        nulls = rows.null_lists if task.kind == LABEL_LIST else None
+        nulls = _null_lists(task, rows) if task.kind == LABEL_LIST else None
         return write_sets(store, name, data_type, in_order, nulls)
 
 
@@ -222,6 +225,8 @@ def _written_texts(
 ) -> dict[str, int]:
     assert task.text is not None
     with TextPostings(task.text) as postings:
+        for segment in task.joined:
+            postings.add_stored(task.scan.files, segment, task.scan.stable_row_ids)
         for values, ids in rows:
             postings.add(values, ids)
         return write_text_segment(store, name, task.text, postings)
@@ -240,6 +245,13 @@ def _written_ngrams(
             stable = task.scan.stable_row_ids
             streams.append(stored_postings(files, segment, index, stable_row_ids=stable))
         return write_postings(store, name, merged_postings(streams))
+
+
+def _null_lists(task: SegmentTask, rows: _Rows) -> dict[int, BitMap]:
+    """Return the rows whose list is null."""
+    stable, files = task.scan.stable_row_ids, task.scan.files
+    stored = (null_lists_of(files, segment, stable_row_ids=stable) for segment in task.joined)
+    return union_of([rows.null_lists, *map(tree_map_of, stored)])
 
 
 def _rows_of_joined(task: SegmentTask) -> list[Iterator[pa.RecordBatch]]:

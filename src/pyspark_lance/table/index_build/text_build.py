@@ -23,11 +23,14 @@ from pyroaring import BitMap
 from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.plain_values import plain_array, plain_numbers, single_value
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.index.inverted.segments import TextPartition, open_text_segment
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
+from pyspark_lance.table.index_build.merged_segments import CurrentRows, StoredSegment
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
 from pyspark_lance.table.sort import external_sort
 from pyspark_lance.table.text.posting_encoder import PostingEncoder, Terms
+from pyspark_lance.table.version.table_files import TableFiles
 
 METADATA_FILE: Final = "metadata.lance"
 TOKENS_FILE: Final = "part_0_tokens.lance"
@@ -40,6 +43,7 @@ MAX_TOKENS: Final = 4 << 20
 _MAX_TEXT_BYTES: Final = 4 << 20  # Of texts that are tokenized at once.
 _MAX_TEXTS: Final = 128 << 10
 _CHUNK_POSTINGS: Final = 512 << 10  # Numbers that are encoded or stored at once.
+_MIN_STORED: Final = 8 << 10  # Postings of each of many partitions that are merged.
 _TERM: Final = "term"
 _DOCUMENTS: Final = "documents"
 _FREQUENCIES: Final = "frequencies"
@@ -71,6 +75,52 @@ class TextPostings(external_sort.SortedRuns):
         self._ids: list[_Ids] = []
         self._lengths: list[_Words] = []
         self._num_documents = 0
+        self._stored: list[Iterator[pa.RecordBatch]] = []
+
+    def add_stored(self, files: TableFiles, segment: StoredSegment, stable_row_ids: bool) -> None:
+        """Add the documents of a segment by its postings; they are not tokenized again.
+
+        ``stable_row_ids``: Whether the table has them.
+        """
+        self._tokenize()
+        current = CurrentRows(files, segment, stable_row_ids)
+        opened = open_text_segment(files, segment.entry)
+        for partition in opened.open_partitions(files, is_cached=False):
+            every = partition.documents(np.arange(partition.facts.num_documents))
+            kept, ids = current.of(every.row_ids)
+            numbers = np.full(partition.facts.num_documents, -1, np.int64)
+            numbers[kept] = np.arange(len(kept)) + self._num_documents
+            self._ids.append(ids)
+            self._lengths.append(every.lengths[kept].astype(np.uint32))
+            self._num_documents += len(kept)
+            self._stored.append(self._renumbered(partition, numbers))
+
+    def _renumbered(
+        self, partition: TextPartition, numbers: NDArray[np.int64]
+    ) -> Iterator[pa.RecordBatch]:
+        """The postings of a partition as runs have them.
+
+        ``numbers``: of its documents; -1 for those that are gone.
+        """
+        for stored in partition.terms(max(_MIN_STORED, _CHUNK_POSTINGS // len(self._stored))):
+            documents = numbers[stored.documents]
+            is_kept = documents >= 0
+            ends = np.concatenate([[0], np.cumsum(is_kept)])[np.cumsum(stored.lengths)]
+            is_left = np.diff(ends, prepend=0) > 0
+            offsets = np.concatenate([[0], ends[is_left]])
+            frequencies = stored.frequencies[is_kept]
+            columns = {
+                _TERM: stored.names.filter(plain_array(is_left)),
+                _DOCUMENTS: _lists(offsets, documents[is_kept].astype(np.uint32)),
+                _FREQUENCIES: _lists(offsets, frequencies.astype(np.uint32)),
+            }
+            if self._with_positions:
+                assert stored.positions is not None, "only such segments are merged"
+                own = stored.positions[np.repeat(is_kept, stored.frequencies)]
+                bounds = np.concatenate([[0], np.cumsum(frequencies)])[offsets]
+                columns[_POSITIONS] = _lists(bounds, own.astype(np.uint32))
+            if is_left.any():
+                yield pa.RecordBatch.from_pydict(columns)
 
     def add(self, texts: pa.Array, ids: _Ids) -> None:
         """Adds strings or lists of strings, and what their rows are called."""
@@ -89,10 +139,10 @@ class TextPostings(external_sort.SortedRuns):
     def terms(self) -> Iterator[Terms]:
         """All tokens, ascending by their bytes, with their documents; some at a time."""
         self._tokenize()
-        if not self.paths:
+        if not self.paths and not self._stored:
             return map(_as_terms, self._sorted()) if self._held else iter(())
         self._spill()
-        streams = self.streams()
+        streams = [*self._stored, *self.streams()]
         return map(_as_terms, _whole_terms(external_sort.merged(streams, _places)))
 
     def _tokenize(self) -> None:

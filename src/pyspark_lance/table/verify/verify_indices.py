@@ -24,7 +24,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata, reuse_index_of
 from pyspark_lance.format.row_address import OFFSET_BITS, numbers_of, parse_tree_map
 from pyspark_lance.plain_values import plain_array, plain_numbers
-from pyspark_lance.table.index.bitmap import BITMAP_FILE, read_row_sets
+from pyspark_lance.table.index.bitmap import BITMAP_FILE, LABEL_NULLS_KEY, read_row_sets
 from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.index_file import IndexFile, row_id_index
@@ -66,7 +66,6 @@ from pyspark_lance.table.index.zone_map_file import (
 )
 from pyspark_lance.table.index_build.merged_segments import LiveRows
 from pyspark_lance.table.index_build.ngram_build import POSTINGS, TOKENS, NgramPostings
-from pyspark_lance.table.index_build.segment_files import LABEL_NULLS_KEY
 from pyspark_lance.table.scan.column_paths import only_fragments, path_to, values_at
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan.scan_task import run

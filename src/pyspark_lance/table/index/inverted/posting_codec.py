@@ -84,6 +84,48 @@ def decode_blocks(
     return documents, frequencies
 
 
+def decode_lists(
+    data: _Bytes, offsets: _Numbers, parts: _Numbers, lengths: _Numbers, kind: PostingFormat
+) -> tuple[_Numbers, _Numbers]:
+    """Documents of many lists, one behind the other, and the frequency of the token in each.
+
+    ``data``, ``offsets``: the blocks of all lists, and where each begins, the end last; ``parts``:
+    the first block of each list, the end last; ``lengths``: documents of each list.
+    """
+    size = kind.block_size
+    if not np.array_equal(np.diff(parts), -(-lengths // size)):
+        raise CorruptFileError("posting lists have other blocks than their lengths need")
+    rests = (lengths % size)[lengths % size > 0]
+    tails = parts[1:][lengths % size > 0] - 1
+    sizes = np.full(len(offsets) - 1, size)
+    sizes[tails] = rests
+    firsts = np.cumsum(sizes) - sizes
+    documents, frequencies = np.empty((2, int(sizes.sum())), np.int64)
+    packed = np.setdiff1d(np.arange(len(sizes)), tails, assume_unique=True)
+    if len(packed):
+        starts = offsets[packed] + kind.score_bytes
+        widths = data[starts + 4].astype(np.int64)
+        deltas, ends = _unpack(data, starts + 5, widths, kind.lanes)
+        places = firsts[packed][:, None] + np.arange(size)
+        documents[places] = np.cumsum(deltas, axis=1) + _fixed32(data, starts)[:, None]
+        frequencies[places] = _frequencies(data, ends, kind)
+    if len(tails):
+        starts = offsets[tails] + kind.score_bytes
+        content = slices_of(data, starts, offsets[tails + 1] - starts)
+        count = int(rests.sum())
+        if kind.varint_tail and np.count_nonzero(content < 0x80) != 2 * count:
+            raise CorruptFileError("the ends of posting lists have other numbers than documents")
+        numbers = _tail(content, count, varint=kind.varint_tail)
+        # Of each list first the documents, then the frequencies.
+        before = np.cumsum(rests) - rests
+        own = np.arange(count) + np.repeat(before, rests)
+        found = numbers[own]
+        places = np.arange(count) + np.repeat(firsts[tails] - before, rests)
+        documents[places] = _sums_by_document(found, rests) if kind.varint_tail else found
+        frequencies[places] = numbers[own + np.repeat(rests, rests)]
+    return documents, frequencies
+
+
 def first_documents(data: _Bytes, offsets: _Numbers, length: int, kind: PostingFormat) -> _Numbers:
     """Return the first document of each block."""
     starts = offsets[:-1] + kind.score_bytes

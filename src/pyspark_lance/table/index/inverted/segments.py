@@ -29,6 +29,7 @@ from pyspark_lance.table.index.inverted.posting_codec import (
     check_blocks,
     decode_impacts,
     decode_legacy_positions,
+    decode_lists,
     decode_positions,
     first_documents,
 )
@@ -124,6 +125,17 @@ class Posting:
     def nbytes(self) -> int:
         """About how much memory it takes."""
         return int(self.documents.nbytes + self.frequencies.nbytes) + _POSTING_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTerms:
+    """Some tokens, ascending by their bytes, and their documents."""
+
+    names: pa.Array
+    lengths: _Numbers  # Documents of each token.
+    documents: _Numbers  # Ascending for each token.
+    frequencies: _Numbers
+    positions: _Numbers | None  # As many for each document as its frequency; None without them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,6 +488,58 @@ class TextPartition:
         lists = self._opened().take("_position", np.array([postings.number]))
         data, offsets, parts = _nested_bytes(lists.flatten())
         return decode_legacy_positions(data, offsets, parts, frequencies), documents, frequencies
+
+    def terms(self, max_numbers: int) -> Iterator[StoredTerms]:
+        """Yield all tokens with their documents, about ``max_numbers`` of these at a time."""
+        names, numbers = self._read_tokens().in_order()
+        file = self._opened()
+        counts = plain_numbers(file.read_all("_length").column(0)).astype(np.int64)
+        if len(numbers) != len(counts) or not np.array_equal(np.unique(numbers), np.sort(numbers)):
+            raise CorruptFileError("tokens and posting lists do not match", file.where)
+        counts = counts[numbers]
+        parts = (np.cumsum(counts) - counts) // max(1, max_numbers)
+        firsts = np.flatnonzero(np.diff(parts, prepend=-1))
+        for first, last in zip(firsts.tolist(), [*firsts[1:].tolist(), len(counts)], strict=True):
+            own = numbers[first:last]
+            yield self._stored_terms(names.slice(first, last - first), own, counts[first:last])
+
+    def _stored_terms(self, names: pa.Array, numbers: _Numbers, lengths: _Numbers) -> StoredTerms:
+        kind, file = self.facts.postings, self._opened()
+        data, offsets, parts = _nested_bytes(file.take("_posting", numbers))
+        documents, frequencies = decode_lists(data, offsets, parts, lengths, kind)
+        limit = self.facts.num_documents
+        if len(documents) and not 0 <= documents.min() <= documents.max() < limit:
+            raise CorruptFileError("a posting list names a document that is not there", file.where)
+        return StoredTerms(
+            names,
+            lengths,
+            documents,
+            frequencies,
+            self._every_position(numbers, lengths, frequencies),
+        )
+
+    def _every_position(
+        self, numbers: _Numbers, lengths: _Numbers, frequencies: _Numbers
+    ) -> _Numbers | None:
+        """The positions of some tokens in all of their documents."""
+        if self.facts.positions is PositionLayout.NONE:
+            return None
+        if self.facts.positions is PositionLayout.BY_DOCUMENT:
+            lists = self._opened().take("_position", numbers)
+            return decode_legacy_positions(*_nested_bytes(lists.flatten()), frequencies)
+        data, wholes = _bytes(self._opened().take("_compressed_position", numbers))
+        starts = plain_numbers(self._opened().take("_position_block_offset", numbers).flatten())
+        size = self.facts.postings.block_size
+        blocks = -(-lengths // size)
+        if len(starts) != blocks.sum():
+            raise CorruptFileError("positions and posting lists do not match", self._opened().where)
+        starts = starts.astype(np.int64) + np.repeat(wholes[:-1], blocks)
+        within = np.arange(len(starts)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
+        of_blocks = np.repeat(np.cumsum(lengths) - lengths, blocks) + within * size
+        counts = np.add.reduceat(frequencies, of_blocks)
+        return decode_positions(
+            data, starts, np.append(starts[1:], wholes[-1]), frequencies, counts
+        )
 
     def documents(self, numbers: _Numbers) -> Documents:
         """Some documents, ascending.

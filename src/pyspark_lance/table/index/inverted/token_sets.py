@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
@@ -24,6 +25,8 @@ _FST_VERSION: Final = 3
 # From so many transitions on, a state has a table of them by their bytes.
 _INDEXED: Final = 32
 _TABLE_BYTES: Final = 256
+_MAX_STATES: Final = 1 << 16
+_BYTES: Final = tuple(bytes([byte]) for byte in range(256))
 
 
 class TokenSet(Protocol):
@@ -34,6 +37,9 @@ class TokenSet(Protocol):
 
     def near(self, word: Nearness) -> Iterator[str]:
         """The tokens near to a word, ascending by their bytes."""
+
+    def in_order(self) -> tuple[pa.Array, NDArray[np.int64]]:
+        """Return all tokens, ascending by their bytes, and their numbers."""
 
     @property
     def nbytes(self) -> int:
@@ -81,6 +87,14 @@ class ArrowTokens:
         if place == len(self._keys) or self._keys[place] != key:
             return None
         return int(self._numbers[place])
+
+    def in_order(self) -> tuple[pa.Array, NDArray[np.int64]]:
+        """Return all tokens, ascending by their bytes, and their numbers."""
+        tokens = self._tokens
+        if len(tokens) > 1 and not pc.all(pc.less(tokens[:-1], tokens[1:])).as_py():
+            raise CorruptFileError("tokens of a full-text index are out of order")
+        names = tokens.cast(pa.large_string()).cast(pa.string())
+        return names, self._numbers.astype(np.int64)
 
     def near(self, word: Nearness) -> Iterator[str]:
         """The tokens near to a word, ascending by their bytes.
@@ -180,6 +194,27 @@ class FstTokens:
             else:
                 return None
         return number + state.output if state.is_final else None
+
+    def in_order(self) -> tuple[pa.Array, NDArray[np.int64]]:
+        """Return all tokens, ascending by their bytes, and their numbers."""
+        names: list[bytes] = []
+        numbers: list[int] = []
+        states: dict[int, _State] = {}  # Many keys end by the same states.
+        stack = [(self._root, b"", 0)]
+        while stack:
+            address, key, number = stack.pop()
+            state = states.get(address)
+            if state is None:
+                state = self._state(address)
+                if len(states) < _MAX_STATES:
+                    states[address] = state
+            if state.is_final:
+                names.append(key)
+                numbers.append(number + state.output)
+            for byte, output, target in reversed(state.transitions):
+                stack.append((target, key + _BYTES[byte], number + output))
+        tokens = pa.array(names, pa.large_binary()).cast(pa.large_string()).cast(pa.string())
+        return tokens, np.array(numbers, np.int64)
 
     def near(self, word: Nearness) -> Iterator[str]:
         """The tokens near to a word, ascending by their bytes."""
