@@ -2755,9 +2755,11 @@ MUTANTS = (
     Mutant(
         "segments that name row ids are merged as if they named addresses",
         "table/index_build/index_plan.py",
-        "        and not segment.names_row_ids\n",
-        "",
-        ("tests/table/index_build/test_index_building.py",),
+        "StoredSegment(entry, fragments, names_row_ids)",
+        "StoredSegment(entry, fragments)",
+        (
+            "tests/table/index_build/test_index_building.py::test_merged_row_sets_equal_rebuilt_sets",
+        ),
     ),
     Mutant(
         "segments that have yet to follow a compaction are merged",
@@ -2825,6 +2827,42 @@ MUTANTS = (
                 "tests/table/compaction/test_remapped_indices.py"
                 "::test_remapped_text_index_scores_as_pylance_compacts"
             ),
+        ),
+    ),
+    Mutant(
+        "segments of texts with other tokens are merged",
+        "table/index_build/text_indices.py",
+        "return own == options and (",
+        "return (",
+        (
+            "tests/table/index_build/test_text_building.py::test_only_segments_with_equal_tokens_are_merged",
+        ),
+    ),
+    Mutant(
+        "segments without positions are merged to one that has them",
+        "table/index_build/text_indices.py",
+        "return own == options and (segment.has_positions or not options.with_position)",
+        "return own == options",
+        (
+            "tests/table/index_build/test_text_building.py::test_only_segments_with_equal_tokens_are_merged",
+        ),
+    ),
+    Mutant(
+        "a segment that is small and has moved rows is merged twice",
+        "table/index_build/index_plan.py",
+        "*(entry for entry in replaced if entry not in small)",
+        "*replaced",
+        (
+            "tests/table/index_build/test_text_building.py::test_merged_text_segments_equal_rebuilt_index",
+        ),
+    ),
+    Mutant(
+        "merged partitions number their documents from 0",
+        "table/index_build/text_build.py",
+        "numbers[kept] = np.arange(len(kept)) + self._num_documents",
+        "numbers[kept] = np.arange(len(kept))",
+        (
+            "tests/table/index_build/test_text_building.py::test_merged_text_segments_equal_rebuilt_index",
         ),
     ),
     Mutant(

@@ -413,17 +413,19 @@ def test_merged_segments_equal_rebuilt_segment(tmp_path, monkeypatch, kind, stab
     assert not verify(Table(path)).errors
 
 
+@pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("kind", ["f64", "text"])
-def test_merged_row_sets_equal_rebuilt_sets(tmp_path, monkeypatch, kind):
+def test_merged_row_sets_equal_rebuilt_sets(tmp_path, monkeypatch, kind, stable):
     """Of the rows that have one the data files need not be there; rows that are new are added."""
     path = str(tmp_path / "t")
     rng = np.random.default_rng(len(kind))
     few = values_of(WIDE[kind], rng, 40).take(pa.array(rng.integers(0, 40, 3_000)))
     rows = pa.table({"n": range(3_000), "c": few})
-    lance.write_dataset(rows, path, max_rows_per_file=500)
+    lance.write_dataset(rows, path, max_rows_per_file=500, enable_stable_row_ids=stable)
     create_index(Table(path), IndexRequest(("c",), "bitmap", rows_per_segment=1_000))
     lance.dataset(path).delete("n % 100 = 7 OR n > 2800 OR n < 500")
     lance.write_dataset(rows.slice(0, 10), path, mode="append")
+    set_to(path, "n % 200 = 3", c=None)
     monkeypatch.setattr(merged_segments, "_BATCH_ROWS", 16)
     monkeypatch.setattr(merged_segments, "_MERGED_BYTES", 3_000)  # some keys at a time
     create_index(Table(path), IndexRequest(("c",), "bitmap", "rebuilt", rows_per_segment=100_000))

@@ -28,7 +28,7 @@ from pyspark_lance.table.index_build.column_indices import (
     optimize_indices,
     refresh_indices,
 )
-from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index
+from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index, plan_index_refresh
 from pyspark_lance.table.index_build.segment_task import build_segment
 from pyspark_lance.table.index_build.text_build import TextPostings
 from pyspark_lance.table.refs.branches import create_branch
@@ -332,6 +332,101 @@ def test_text_search_follows_random_changes(tmp_path, seed):
         lance.dataset(path).optimize.optimize_indices()
         lance.dataset(path).optimize.compact_files()
         check_found(path, rng, text)
+
+
+MERGED = {
+    "ours": {"with_position": True},
+    "ours without positions": {},
+    "blocks of 256": {"block_size": 256, "with_position": True},
+    "lances": {"with_position": True},
+    "lances, format 1": {"with_position": True, "format_version": 1},
+    "lances, blocks of 256": {"block_size": 256, "with_position": True},
+}
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("name", MERGED)
+def test_merged_text_segments_equal_rebuilt_index(tmp_path, monkeypatch, name, stable):
+    """Texts of rows that segments have are not read again, and need not be there."""
+    monkeypatch.setattr(text_build, "_CHUNK_POSTINGS", 300)
+    monkeypatch.setattr(text_build, "_MIN_STORED", 100)
+    rng = np.random.default_rng([len(name), stable])
+    mine, other = two_tables(tmp_path, rng, per_file=250, stable=stable)
+    options = MERGED[name]
+    for path in (mine, other):
+        if name.startswith("lances"):
+            segments(path, [options] * 6)
+        else:
+            build(path, rows_per_segment=400, **options)
+        set_to(str(path), "id % 90 = 4", s="quick brown fox jumps")
+        set_to(str(path), "id % 70 = 4", id=-1)
+        lance.dataset(str(path)).delete("id % 20 = 3")
+        lance.write_dataset(pa.table({"id": [9, 9], "s": ["lazy dog", "fox"]}), path, mode="append")
+    known = {number for entry in entries(mine) for number in entry.fragment_bitmap}
+    files = [
+        mine / "data" / fragment.files[0].path
+        for fragment in Snapshot.open(Table(str(mine))).manifest.fragments
+        if fragment.id in known
+    ]
+    assert len(files) == 6 and len(entries(mine)) > 1
+    for file in files:
+        file.rename(file.with_suffix(".away"))
+    optimize_indices(Table(str(mine)))
+    for file in files:
+        file.with_suffix(".away").rename(file)
+    (entry,) = entries(mine)
+    own = {key: value for key, value in options.items() if key != "format_version"}
+    build(other, replaced=True, **own)
+    (rebuilt,) = entries(other)
+    assert entry.fragment_bitmap == rebuilt.fragment_bitmap
+    tokens, lengths = ([content(path, one, file).read_all().to_table()[column].to_pylist()
+        for path, one in ((mine, entry), (other, rebuilt))]
+        for file, column in (("part_0_tokens.lance", "_token"), ("part_0_invert.lance", "_length"))
+    )  # fmt: skip
+    assert tokens[0] == tokens[1] and lengths[0] == lengths[1]
+    for _ in range(10):
+        query = random_query(rng, phrases="with_position" in options)
+        expected = from_pylance(other, query)
+        for found in (from_pylance(mine, query), ours(mine, query)[0]):
+            assert_same(found, expected)
+    assert not verify(Table(str(mine)), read_data=True).errors
+    lance.dataset(str(mine)).validate()
+
+
+def segments(path, options):
+    """An index of pylance with a segment for each fragment."""
+    dataset = lance.dataset(str(path))
+    own = [
+        dataset.create_index_uncommitted("s", "INVERTED", name="by_s", fragment_ids=[number], **one)
+        for number, one in enumerate(options)
+    ]
+    dataset.commit_existing_index_segments("by_s", "s", own)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "merged"),
+    [
+        ({"stem": False}, {}, False),
+        ({}, {"with_position": True}, False),
+        ({"with_position": True}, {}, True),
+        ({"block_size": 256}, {}, True),
+    ],
+)
+def test_only_segments_with_equal_tokens_are_merged(tmp_path, first, last, merged):
+    path = tmp_path / "t"
+    for rows in (["running dogs", "a fox"] * 20, ["dog runs"] * 5):
+        table = pa.table({"id": np.arange(len(rows)), "s": rows})
+        lance.write_dataset(table, str(path), mode="append")
+    segments(path, [first, last])
+    refresh = plan_index_refresh(
+        Table(str(path)), "by_s", ChangeSettings(), 1000, rows_per_joined=1000
+    )
+    (task,) = refresh.tasks
+    assert len(task.joined) == 1 + merged
+    optimize_indices(Table(str(path)))
+    assert len(entries(path)) == 1
+    for word, count in (("dog", 25), ("run", 25), ("fox", 20)):
+        assert len(ours(path, Match(word, "s"))[0]) == len(from_pylance(path, word)) == count
 
 
 @pytest.mark.parametrize("act", [refresh_indices, optimize_indices])

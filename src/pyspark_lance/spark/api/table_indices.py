@@ -161,8 +161,8 @@ class TableIndices:
 
         Each refresh adds a segment, and a query looks up all of them. Segments of a B-tree are
         merged, up to 64 million rows each, without reading the column. For other kinds, segments
-        with less than 2 million rows are rebuilt as one, and so are those of vectors, whose rows
-        are copied as they are.
+        with less than 2 million rows are rebuilt as one; those of texts and vectors are merged
+        without making tokens or codes again.
 
         Args:
             name: Name of an index; None for all indices that ``createIndex`` and

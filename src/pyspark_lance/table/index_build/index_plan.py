@@ -50,6 +50,7 @@ from pyspark_lance.table.index_build.segment_task import (
     check_can_be_indexed,
 )
 from pyspark_lance.table.index_build.text_indices import (
+    has_equal_tokens,
     minhash_to_refresh,
     names_rows_elsewhere,
     options_to_refresh,
@@ -80,8 +81,8 @@ ROWS_PER_JOINED_SEGMENT: Final = 64 << 20
 _BY_ROW_IDS: Final = (BITMAP, LABEL_LIST, NGRAM, INVERTED, MINHASH)
 # Of these, Lance takes rows without another look at their values.
 _EXACT_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST)
-# Of kinds whose segments are merged where they name rows by their addresses.
-_MERGED: Final = (BTREE, BITMAP, NGRAM)
+# Of kinds whose segments are merged.
+_MERGED: Final = (BTREE, BITMAP, NGRAM, INVERTED)
 
 _SETS_AT_ONCE: Final = 10_000
 _SET_BYTES_AT_ONCE: Final = 64 << 20
@@ -327,10 +328,18 @@ class _Coverage:
 
     def small(self, rows_per_segment: int, rows_per_joined: int) -> list[IndexMetadata]:
         """Return segments that are less than half full; none if only one has to be rewritten."""
-        by_address = not (self.kind in _BY_ROW_IDS and self.snapshot.uses_stable_row_ids)
-        most = rows_per_joined if self.kind in _MERGED and by_address else rows_per_segment
+        most = self.rows_per_merged(rows_per_segment, rows_per_joined)
         found = [entry for entry in self.alive if 2 * self.num_rows(entry) < most]
         return found if len(found) > 1 or self.missing else []
+
+    def rows_per_merged(self, rows_per_segment: int, rows_per_joined: int) -> int:
+        """Return how many rows a segment may have that is merged of others.
+
+        To merge texts, a few bytes of each document are in memory.
+        """
+        by_address = not (self.kind in _BY_ROW_IDS and self.snapshot.uses_stable_row_ids)
+        is_large = self.kind in _MERGED and self.kind != INVERTED and by_address
+        return rows_per_joined if is_large else rows_per_segment
 
     def with_moved_rows(self) -> list[IndexMetadata]:
         """Return segments that would give wrong rows beside one that covers the missing rows."""
@@ -367,8 +376,9 @@ def _refreshed(
         minhash = known
     replaced = coverage.with_moved_rows()
     if rows_per_joined is not None:
-        replaced = [*coverage.small(rows_per_segment, rows_per_joined), *replaced]
-    merged = [entry for entry in replaced if _can_be_merged(snapshot, entry)]
+        small = coverage.small(rows_per_segment, rows_per_joined)
+        replaced = [*small, *(entry for entry in replaced if entry not in small)]
+    merged = [entry for entry in replaced if _can_be_merged(snapshot, entry, text)]
     scanned = coverage.missing.union(
         *(coverage.fragments[entry.uuid] for entry in replaced if entry not in merged)
     )
@@ -382,7 +392,8 @@ def _refreshed(
     if scanned or merged:
         tasks = _tasks(snapshot, coverage.kind, path, scanned, rows_per_segment)
     if merged:
-        tasks = _with_stored(tasks, _stored_groups(coverage, merged, rows_per_joined or 1))
+        most = coverage.rows_per_merged(rows_per_segment, rows_per_joined or 1)
+        tasks = _with_stored(tasks, _stored_groups(coverage, merged, most))
     tasks = tuple(replace(task, text=text, minhash=minhash) for task in tasks)
     every = (*coverage.dead, *replaced)
     return PlannedIndex(entries[0].name, coverage.kind, path[-1], every, tasks)
@@ -393,23 +404,29 @@ def _stored_groups(
 ) -> list[list[StoredSegment]]:
     """Return segments in groups, each of which becomes one."""
     own = {fragment.id: fragment for fragment in coverage.snapshot.manifest.fragments}
-    segments = [
-        StoredSegment(entry, tuple(own[n] for n in sorted(coverage.fragments[entry.uuid])))
-        for entry in merged
-    ]
+    stable = coverage.snapshot.uses_stable_row_ids
+    segments = []
+    for entry in merged:
+        fragments = tuple(own[number] for number in sorted(coverage.fragments[entry.uuid]))
+        segment = segment_of(entry, stable_row_ids=stable)
+        names_row_ids = isinstance(segment, Segment) and segment.names_row_ids
+        segments.append(StoredSegment(entry, fragments, names_row_ids))
     groups = _groups([coverage.num_rows(entry) for entry in merged], rows_per_group)
     return [[segments[number] for number in group] for group in groups]
 
 
-def _can_be_merged(snapshot: Snapshot, entry: IndexMetadata) -> bool:
-    """Whether the rows of a segment can be taken from its files, where they lie in order."""
+def _can_be_merged(snapshot: Snapshot, entry: IndexMetadata, text: TokenizerOptions | None) -> bool:
+    """Whether the rows of a segment can be taken from its files, where they lie in order.
+
+    ``text``: how the merged segment makes tokens, if it is one of texts.
+    """
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     return (
         isinstance(segment, Segment)
         and segment.kind in _MERGED
-        and not segment.names_row_ids
         and reuse_index_of(snapshot.indices) is None
         and segment_state(snapshot, entry).is_asked
+        and (text is None or has_equal_tokens(snapshot, entry, text))
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.index.index_file import IndexFile, row_id_index
+from pyspark_lance.table.index.inverted.segments import open_text_segment
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index.minhash import SIGNATURES_FILE, MinHashOptions, options_of
@@ -99,6 +101,18 @@ def minhash_to_refresh(
         logger.info("the index %r of %s stays as it is: %s", entries[0].name, snapshot.uri, error)
         return None
     return options
+
+
+def has_equal_tokens(snapshot: Snapshot, entry: IndexMetadata, options: TokenizerOptions) -> bool:
+    """Return whether a segment has the tokens, and positions if needed, that ``options`` make."""
+    try:
+        segment = open_text_segment(snapshot.files, entry)
+    except (LanceError, FileNotFoundError):
+        return False
+    own = replace(
+        segment.options, block_size=options.block_size, with_position=options.with_position
+    )
+    return own == options and (segment.has_positions or not options.with_position)
 
 
 def _options_of(files: TableFiles, entry: IndexMetadata) -> TokenizerOptions:

@@ -496,6 +496,8 @@ class TextPartition:
         counts = plain_numbers(file.read_all("_length").column(0)).astype(np.int64)
         if len(numbers) != len(counts) or not np.array_equal(np.unique(numbers), np.sort(numbers)):
             raise CorruptFileError("tokens and posting lists do not match", file.where)
+        if not len(counts):
+            return
         counts = counts[numbers]
         parts = (np.cumsum(counts) - counts) // max(1, max_numbers)
         firsts = np.flatnonzero(np.diff(parts, prepend=-1))
