@@ -1,7 +1,6 @@
 """Tokenizer: texts of an Arrow array to tokens with their rows and positions.
 
-Tables by which Lance makes tokens of words: stop words, and ASCII forms of characters. Observed in
-pylance 14.0.2.
+A table by which Lance makes tokens of words: ASCII forms of characters. Observed in pylance 14.0.2.
 
 TokenFilters: what becomes of a word: lower case, stem, stop words, ASCII form. The order is
 Lance's. Each distinct word passes once; the result is kept.
@@ -28,20 +27,9 @@ from numpy.typing import NDArray
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar, single_value
 from pyspark_lance.predicate.words import character_starts, text_bytes, word_bytes, word_runs
+from pyspark_lance.table.index.inverted.stop_words import STOP_WORDS
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 
-# The stop words of English, as pylance 14 removes them.
-_ENGLISH: Final = """
-a about above after again against all am an and any are as at be because been before being below
-between both but by can did do does doing down during each few for from further had has have
-having he he'd he'll he's her here hers herself him himself his how i i'd i'll i'm i've if in into
-is it it'd it'll it's its itself just me more most my myself now of off on once only or other our
-ours ourselves out over own re same she she'd she'll she's should should've so some such than that
-that'll the their theirs them themselves then there these they they'd they'll they're they've this
-those through to too under until up very was we we'd we'll we're we've were what when where which
-while who whom why will with you you'd you'll you're you've your yours yourself yourselves
-"""
-STOP_WORDS: Final = {"English": frozenset(_ENGLISH.split())}
 # ASCII forms of letters that NFKD leaves whole.
 _LETTERS: Final = "ßẞÆæŒœØøŁłĐÐđðÞþĦħŦŧŊŋıĸſ"
 _FORMS: Final = "ss SS AE ae OE oe O o L l D D d d TH th H h T t N n i k s"
@@ -60,7 +48,7 @@ class TokenFilters:
         """Loads the stemmer and the stop words.
 
         Raises:
-            UnsupportedFeatureError: There is no stemmer, or no list of stop words.
+            UnsupportedFeatureError: There is no stemmer.
         """
         self._lower = options.lower_case
         self._stem = stemmer(options.language) if options.stem else None
@@ -138,11 +126,6 @@ def stemmer(language: str) -> Callable[[str], str]:
 def _stop_words(options: TokenizerOptions) -> frozenset[str]:
     if options.custom_stop_words is not None:
         return frozenset(options.custom_stop_words)
-    if options.language not in STOP_WORDS:
-        raise UnsupportedFeatureError(
-            f"the stop words of {options.language} are not known",
-            hint="build the index with custom_stop_words, or with remove_stop_words=false",
-        )
     return STOP_WORDS[options.language]
 
 
