@@ -94,6 +94,23 @@ vectors.write.format("lance").mode("append").save(path + "-near")
 print("nearest", [row.id for row in near.nearest([7.1, 0], 2).collect()])
 asked = vectors.selectExpr("CAST(id AS string) AS q", "v")
 print("joined", near.nearest(asked, 1).where("q = CAST(id AS string)").count())
+notes = LanceTable.create(
+    spark, path + "-notes", "id bigint, s string, v array<float>", options={"v.fixed_size_list": 2}
+)
+texts = ["lazy dogs", "quick fox", "dog and fox", None]
+rows = [(number, text, [float(number), 0.0]) for number, text in enumerate(texts)]
+rows = spark.createDataFrame(rows, notes.toDF().schema)
+rows.write.format("lance").mode("append").save(path + "-notes")
+print("index", notes.createIndex("s", "inverted").numRows)
+print("search", [row.id for row in notes.search("a dog", column="s").collect()])
+several = notes.search(["lazy", "fox"], 1, "s").orderBy("_query").collect()
+print("several", [(row._query, row.id) for row in several])
+asked = spark.createDataFrame([("x", "lazy"), ("y", "quick")], "q string, query string")
+by_frame = notes.search(asked, 1, "s", columns=["id"]).orderBy("q").collect()
+print("batches of words", [(row.q, row.id) for row in by_frame])
+hybrid = notes.hybridSearch("fox", [0.0, 0.0], 2, {"text": 1.0, "vector": 0.0}, column="s")
+print("hybrid", sorted(row.id for row in hybrid.collect()))
+print("words", [row.id for row in notes.scan(filter="contains_tokens(s, 'fox dog')").collect()])
 made_by = table.history().select("applicationId", "userMetadata").collect()
 print("by", {row[0] for row in made_by} == {spark.conf.get("spark.app.id")}, made_by[0][1])
 print("about", spark.read.format("lance").load(path + "$history").count() == len(made_by))
@@ -160,6 +177,12 @@ def test_connect_reads_changes_and_streams(tmp_path):
         "found ['a']",
         "nearest [7, 8]",
         "joined 400",
+        "index 4",
+        "search [0, 2]",
+        "several [(0, 0), (1, 1)]",
+        "batches of words [('x', 0), ('y', 1)]",
+        "hybrid [1, 2]",
+        "words [2]",
         "by True by hand",
         "about True",
         "blobs [b'one']",
