@@ -119,9 +119,10 @@ def test_only_indices_on_column_are_searched(path, kind):
     delete_rows(path, "id = 42")
     erase(path)
     counts = found(path, "id", 42)
-    assert {one[0] for one in counts} == {"index"}  # it still has the value, or it as a bound
+    # A compaction leaves deleted rows out of segments that it remaps, which hold addresses.
+    assert {one[0] for one in counts} == (set() if kind == "BTREE" else {"index"})
     assert all(one[2] for one in counts)
-    assert {one[0] for one in found(path, "email", "person-42@example.org")} == {"index"}
+    assert found(path, "email", "person-42@example.org") == []
     lance.dataset(path).drop_index("id_idx")
     lance.dataset(path).drop_index("email_idx")
     cleanup_old_versions(Table(path), CleanupPolicy(retain_versions=1))
