@@ -265,6 +265,7 @@ def test_newest_version_takes_one_page(
     assert [method for method, *_ in s3_server.requests] == ["GET", "GET"]
     assert len(list_versions(store)) == 40
     del s3_server.requests[:]
+    store = open_store(uri, options | {"s3_client": "s3fs"})  # obstore has no pages of other sizes
     assert len(list(store.list("_versions", first=10))) == 40  # ten, and then the others
     assert [method for method, *_ in s3_server.requests] == ["GET", "GET"]
 
