@@ -70,6 +70,12 @@ def test_missing_package_falls_back_to_s3fs(monkeypatch):
     assert "pyspark-lance[obstore]" in str(caught.value)
 
 
+def test_old_package_falls_back_to_s3fs(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "0.10.3")
+    monkeypatch.delitem(sys.modules, "pyspark_lance.store.obstore_store")
+    assert type(open_store("s3://bucket/t", KEYS)) is FsspecStore
+
+
 @pytest.mark.parametrize(
     ("settings", "used"),
     [

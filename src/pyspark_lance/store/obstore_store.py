@@ -15,12 +15,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import obstore
 from obstore.exceptions import (
     AlreadyExistsError,
-    GenericError,
+    BaseError,
     InvalidPathError,
     PermissionDeniedError,
     UnauthenticatedError,
@@ -68,6 +69,11 @@ _KINDS: Final[Mapping[str, type[OSError]]] = {
 }
 
 _T = TypeVar("_T")
+
+# Older ones have no time-outs of single reads.
+_MIN_VERSION: Final = (0, 11)
+if tuple(map(int, version("obstore").split(".")[:2])) < _MIN_VERSION:
+    raise ImportError("obstore is too old")
 
 
 def open_obstore(url: str, options: StorageOptions) -> ObstoreStore:
@@ -159,7 +165,8 @@ class ObstoreStore(FsspecStore):
             super().put(path, data)
             return
         key, content = self._key(path), bytes(as_byte_view(data))
-        self._write("write", path, lambda: _call(lambda: obstore.put(client, key, content)))
+        put = partial(obstore.put, client, key, content, chunk_size=UPLOAD_PART_BYTES)
+        self._write("write", path, lambda: _call(put))
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         """Create the object with a conditional put, unless it exists."""
@@ -480,7 +487,9 @@ def _call(request: Callable[[], _T]) -> _T:
         raise _OddKeyError(_summary(error)) from None
     except FileNotFoundError as error:
         found = FileNotFoundError(_summary(error))
-    except GenericError as error:
+    except AlreadyExistsError:
+        raise
+    except BaseError as error:
         text = _summary(error)
         found = _KINDS.get(next(filter(text.count, _KINDS), ""), OSError)(text)
     raise found

@@ -25,7 +25,8 @@ def open_s3_store(scheme: str, uri: str, options: Mapping[str, str]) -> FsspecSt
         except ImportError:
             if chosen:
                 raise UnsupportedFeatureError(
-                    "obstore is not installed", hint="pip install 'pyspark-lance[obstore]'"
+                    "obstore is not installed, or too old",
+                    hint="pip install 'pyspark-lance[obstore]'",
                 ) from None
         except UnsupportedFeatureError:
             if chosen:
