@@ -12,10 +12,19 @@ import time
 import uuid
 
 import pytest
-from commit_tables import FakeTime, append, create_table, environment, latest, names, new_fragment
+from commit_tables import (
+    BeforePut,
+    FakeTime,
+    append,
+    create_table,
+    environment,
+    is_lock_free,
+    latest,
+    names,
+    new_fragment,
+)
 
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.commit.retries import Environment, Retries
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.operation import Append, UpdateConfig, UpdateMap
@@ -45,17 +54,6 @@ def path(request, tmp_path, place):
     here = str(tmp_path / "t") if request.param == "folder" else f"memory://{uuid.uuid4().hex}/t"
     create_table(open_store(here), 2)
     return here
-
-
-class BeforePut(ConditionalPutCommitHandler):
-    """Does something before the manifest is put."""
-
-    def __init__(self, action):
-        self.action = action
-
-    def put(self, store, location, data, *, uuid):
-        self.action()
-        return super().put(store, location, data, uuid=uuid)
 
 
 def noting_store(path):
@@ -113,20 +111,6 @@ def test_files_written_while_waiting_are_removed_after_conflict(path):
     assert len(names(store, TRANSACTIONS)) == 1
 
 
-def is_lock_free(path, folder):
-    """Return True if a writer in another thread acquires the lock."""
-    results = []
-
-    def ask():
-        with advisory_lock(open_store(path), folder, 0.0) as mine:
-            results.append(mine)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
-    return results[0]
-
-
 def changing_config(key):
     return UpdateConfig(config_updates=UpdateMap(((key, "1"),)))
 
@@ -139,7 +123,9 @@ def test_commit_lock_blocks_other_commits(path, operation):
     seen = []
 
     def look():
-        seen.append((is_lock_free(path, VERSIONS), is_lock_free(path, TRANSACTIONS)))
+        seen.append(
+            (is_lock_free(open_store(path), VERSIONS), is_lock_free(open_store(path), TRANSACTIONS))
+        )
 
     work = UnitOfWork(
         Table(path), CommitSettings(), environment=Environment(handler=BeforePut(look))
@@ -147,8 +133,8 @@ def test_commit_lock_blocks_other_commits(path, operation):
     base = BaseVersion.of(latest(open_store(path)).manifest)
     work.run(lambda work: work.commit(work.propose(base, operation)))
     assert seen == [(False, True)]
-    assert is_lock_free(path, VERSIONS)
-    assert is_lock_free(path, TRANSACTIONS)
+    assert is_lock_free(open_store(path), VERSIONS)
+    assert is_lock_free(open_store(path), TRANSACTIONS)
 
 
 def test_replanned_change_waits_for_commit_before_it(path):
@@ -180,13 +166,15 @@ def test_conflicting_work_keeps_transaction_lock_until_done(path):
     seen = []
 
     def attempt(work):
-        seen.append((is_lock_free(path, TRANSACTIONS), is_lock_free(path, VERSIONS)))
+        seen.append(
+            (is_lock_free(open_store(path), TRANSACTIONS), is_lock_free(open_store(path), VERSIONS))
+        )
         if len(seen) < 3:
             raise RetryableCommitError("others were faster")
 
     UnitOfWork(Table(path), CommitSettings(), environment=environment()).run(attempt)
     assert seen == [(True, True), (False, True), (False, True)]
-    assert is_lock_free(path, TRANSACTIONS)
+    assert is_lock_free(open_store(path), TRANSACTIONS)
 
 
 class Widest(random.Random):
@@ -216,7 +204,7 @@ def run_works(path, conflicts):
         attempts = []
 
         def attempt(work, attempts=attempts, has_conflict=has_conflict):
-            attempts.append(is_lock_free(path, TRANSACTIONS))
+            attempts.append(is_lock_free(open_store(path), TRANSACTIONS))
             if len(attempts) == 1 and has_conflict:
                 raise RetryableCommitError("others were faster")
 

@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import pytest
 from commit_tables import (
+    BeforePut,
     append,
     commit,
     create_table,
     delete_rows,
     environment,
+    is_lock_free,
     latest,
     names,
     new_fragment,
@@ -22,7 +24,6 @@ from commit_tables import (
 from faulty_store import FaultyStore
 
 from pyspark_lance.commit import commit_loop
-from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.commit.commit_loop import CommitRequest
 from pyspark_lance.commit.conflict_check import ConflictChecks, ReadSet
 from pyspark_lance.commit.retries import Environment, Retries
@@ -66,28 +67,6 @@ def deleted_offsets(store):
         return []
     vector = read_deletion_file(store, 0, fragment.deletion_file, fragment.physical_rows)
     return vector.to_array().tolist()
-
-
-def is_lock_free(store, folder):
-    results = []
-
-    def ask():
-        with advisory_lock(store, folder, 0.0) as mine:
-            results.append(mine)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
-    return results[0]
-
-
-class BeforePut(ConditionalPutCommitHandler):
-    def __init__(self, action):
-        self.action = action
-
-    def put(self, store, location, data, *, uuid):
-        self.action()
-        return super().put(store, location, data, uuid=uuid)
 
 
 # Locks ---------------------------------------------------------------------------------------

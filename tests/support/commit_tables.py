@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from dataclasses import replace
 
 import numpy as np
 
 from pyspark_lance.commit import commit_loop
+from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.commit.commit_loop import CommitRequest
 from pyspark_lance.commit.next_manifest import CreateOptions
 from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, Environment, Retries
@@ -20,6 +22,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.deletion_file import write_deletion_file
 from pyspark_lance.metafile.manifest_file import find_version, latest_version, read_manifest
+from pyspark_lance.store.advisory_lock import advisory_lock
 
 SCHEMA = LanceSchema((Field(0, "id", "int64"), Field(1, "a", "string")))
 
@@ -108,3 +111,28 @@ def environment(fake=None, **more):
 
 def names(store, folder):
     return sorted(info.path.removeprefix(folder + "/") for info in store.list(folder))
+
+
+def is_lock_free(store, folder):
+    """Return True if a writer in another thread acquires the lock."""
+    results = []
+
+    def ask():
+        with advisory_lock(store, folder, 0.0) as mine:
+            results.append(mine)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+class BeforePut(ConditionalPutCommitHandler):
+    """Does something before the manifest is put."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def put(self, store, location, data, *, uuid):
+        self.action()
+        return super().put(store, location, data, uuid=uuid)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 _NEWEST_VERSION: Final = 3
 _ROWS_AT_ONCE: Final = 1 << 20
+_T = TypeVar("_T")
 _OTHER_NAMES: Final = {"fts": INVERTED, "minhashlsh": MINHASH, "minhash": MINHASH}
 
 
@@ -71,15 +72,13 @@ def options_to_refresh(
     Raises:
         UnsupportedFeatureError: No tokens can be made as the named index has them.
     """
-    try:
-        options = _options_of(snapshot.files, entries[-1])
-        Tokenizer(options)
-    except (LanceError, FileNotFoundError) as error:
-        if is_named:
-            raise
-        logger.info("the index %r of %s stays as it is: %s", entries[0].name, snapshot.uri, error)
-        return None
-    return options
+
+    def options() -> TokenizerOptions:
+        found = _options_of(snapshot.files, entries[-1])
+        Tokenizer(found)
+        return found
+
+    return _or_leave(snapshot, entries, options, is_named=is_named)
 
 
 def minhash_to_refresh(
@@ -92,15 +91,26 @@ def minhash_to_refresh(
     Raises:
         UnsupportedFeatureError: No signatures can be made as the named index has them.
     """
+
+    def options() -> MinHashOptions:
+        found = options_of(entries[-1])
+        Tokenizer(found.tokens)
+        return found
+
+    return _or_leave(snapshot, entries, options, is_named=is_named)
+
+
+def _or_leave(
+    snapshot: Snapshot, entries: Sequence[IndexMetadata], make: Callable[[], _T], *, is_named: bool
+) -> _T | None:
+    """Return the options of an index; None if they are not supported and it is not named."""
     try:
-        options = options_of(entries[-1])
-        Tokenizer(options.tokens)
-    except UnsupportedFeatureError as error:
+        return make()
+    except (LanceError, FileNotFoundError) as error:
         if is_named:
             raise
         logger.info("the index %r of %s stays as it is: %s", entries[0].name, snapshot.uri, error)
         return None
-    return options
 
 
 def has_equal_tokens(snapshot: Snapshot, entry: IndexMetadata, options: TokenizerOptions) -> bool:
