@@ -2088,13 +2088,6 @@ MUTANTS = (
         ("tests/table/cdf/test_streams.py::test_late_manifest_in_gap_is_not_shown",),
     ),
     Mutant(
-        "a lock that cannot be closed fails a commit",
-        "store/advisory_lock.py",
-        "    with contextlib.suppress(OSError):\n        os.close(descriptor)\n",
-        "    os.close(descriptor)\n",
-        ("tests/table/work/test_failures_after_commits.py",),
-    ),
-    Mutant(
         "what tasks of a vector index left behind fails its commit",
         "table/index_build/vector_build.py",
         "with contextlib.suppress(Exception):  # the version",
