@@ -97,8 +97,8 @@ class ReadSet:
     misses: Callable[[ManifestFile, Set[int]], bool]
     appends_too: bool = False
     losses_too: bool = False  # Whether concurrently deleted rows conflict as well.
-    # Called with a concurrent transaction: whether none of the rows that it wrote is in the read
-    # set, as far as the transaction tells.
+    # Called with a concurrent transaction: whether what it records proves that none of the rows it
+    # wrote is in the read set.
     excludes: Callable[[Transaction], bool] = lambda _: False
     # Updates that record their inserted keys are only checked if a key may be in the read set.
     keys_decide: bool = False

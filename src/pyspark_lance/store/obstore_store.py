@@ -95,7 +95,8 @@ def open_obstore(url: str, options: StorageOptions) -> ObstoreStore:
         arguments = json.dumps(options.arguments, sort_keys=True)
         client = _shared_client(bucket, arguments, environment)
         if isinstance(client, S3Store):
-            return ObstoreStore(url, options, client)
+            user = hashlib.sha256(arguments.encode()).hexdigest()
+            return ObstoreStore(url, options, client, user)
         reason = client
     raise UnsupportedFeatureError(
         f"obstore does not support {reason}", hint="leave storage.s3_client out to use s3fs"
@@ -103,16 +104,19 @@ def open_obstore(url: str, options: StorageOptions) -> ObstoreStore:
 
 
 class ObstoreStore(FsspecStore):
-    """Objects of an S3 bucket below one path."""
+    """Objects of an S3 bucket below one path.
 
-    def __init__(self, url: str, options: StorageOptions, client: S3Store) -> None:
+    ``user``: equal for equal options; shows none of them.
+    """
+
+    def __init__(self, url: str, options: StorageOptions, client: S3Store, user: str) -> None:
         self._opened = client
+        self._user = user
         self._key_prefix = url.partition("://")[2].partition("/")[2]
         super().__init__("s3", url, options)
 
     def _open(self) -> Hashable:
-        arguments = json.dumps(self._options.arguments, sort_keys=True)
-        return self._url, "obstore", hashlib.sha256(arguments.encode()).hexdigest()
+        return self._url, "obstore", self._user
 
     @property
     def _client(self) -> S3Store | None:

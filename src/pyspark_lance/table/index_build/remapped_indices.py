@@ -15,13 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from pyspark_lance.errors import LanceError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata, reuse_index_of
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
-from pyspark_lance.table.index.inverted.segments import open_text_segment
-from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.lookups import segment_state
 from pyspark_lance.table.index.segments import (
     BITMAP,
@@ -35,6 +32,7 @@ from pyspark_lance.table.index.segments import (
 from pyspark_lance.table.index_build.column_indices import BuildParts, IndexResult, commit_index
 from pyspark_lance.table.index_build.index_plan import IndexPlan, PlannedIndex, empty_task
 from pyspark_lance.table.index_build.merged_segments import MovedRows, StoredSegment
+from pyspark_lance.table.index_build.text_indices import readable_segment
 from pyspark_lance.table.scan.column_paths import path_to
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -112,9 +110,10 @@ def _planned(
         return None
     text = None
     if segment.kind == INVERTED:
-        text = _options_of(before, old)
-        if text is None:
+        texts = readable_segment(before, old)
+        if texts is None:
             return None
+        text = texts.options
     named = entry.fragment_bitmap or frozenset[int]()
     added = {fragment.id for one in own for fragment in one.new}
     fragments = tuple(f for f in now.manifest.fragments if f.id in named or f.id in added)
@@ -128,11 +127,3 @@ def _planned(
         removed_fragments=tuple(sorted(set(named) - set(ids))),
     )
     return PlannedIndex(entry.name, segment.kind, path[-1], (entry,), (task,))
-
-
-def _options_of(snapshot: Snapshot, entry: IndexMetadata) -> TokenizerOptions | None:
-    """Return how a segment of texts makes tokens; None if it cannot be read."""
-    try:
-        return open_text_segment(snapshot.files, entry).options
-    except (LanceError, FileNotFoundError):
-        return None

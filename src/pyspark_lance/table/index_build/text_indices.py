@@ -21,7 +21,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.index.index_file import IndexFile, row_id_index
-from pyspark_lance.table.index.inverted.segments import open_text_segment
+from pyspark_lance.table.index.inverted.segments import TextSegment, open_text_segment
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index.minhash import SIGNATURES_FILE, MinHashOptions, options_of
@@ -113,11 +113,18 @@ def _or_leave(
         return None
 
 
+def readable_segment(snapshot: Snapshot, entry: IndexMetadata) -> TextSegment | None:
+    """Return a segment of texts; None if it cannot be read."""
+    try:
+        return open_text_segment(snapshot.files, entry)
+    except (LanceError, FileNotFoundError):
+        return None
+
+
 def has_equal_tokens(snapshot: Snapshot, entry: IndexMetadata, options: TokenizerOptions) -> bool:
     """Return whether a segment has the tokens, and positions if needed, that ``options`` make."""
-    try:
-        segment = open_text_segment(snapshot.files, entry)
-    except (LanceError, FileNotFoundError):
+    segment = readable_segment(snapshot, entry)
+    if segment is None:
         return False
     own = replace(
         segment.options, block_size=options.block_size, with_position=options.with_position

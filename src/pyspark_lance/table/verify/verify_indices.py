@@ -351,7 +351,7 @@ def _token_hashes(token: _Hashes | np.uint64, often: NDArray[np.integer[Any]]) -
     return hashes
 
 
-# Zones -------------------------------------------------------------------------------------------
+# Near-duplicates ---------------------------------------------------------------------------------
 
 
 def _check_signatures(
@@ -392,6 +392,9 @@ def _signature_hashes(signatures: Signatures, options: MinHashOptions) -> _Hashe
     hashes = xxh64_of_numbers(band_keys(signatures, options).reshape(-1))
     found: _Hashes = np.bitwise_xor.reduce(hashes.reshape(-1, options.num_bands), axis=1)
     return found
+
+
+# Zones -------------------------------------------------------------------------------------------
 
 
 def _check_bloom_filters(
