@@ -121,7 +121,7 @@ def test_batches_are_inline_until_memory_is_acknowledged():
     batches = [rows(i, 3) for i in range(5)]
     _, messages, _ = greeted(batches)
     assert [content(message)[0] for message in messages] == batches
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_copied_mode_sends_inline_and_skips_empty_batches():
