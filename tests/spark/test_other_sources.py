@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,10 +17,10 @@ SCRIPT = Path(__file__).parents[1] / "support" / "other_sources.py"
 
 def came(folder: Path, step: int, files: tuple[str, ...], *, jar: bool) -> dict[str, object]:
     """What came of statements in a session of its own."""
-    (folder / str(jar)).mkdir()
-    written = folder / f"{jar}.json"
-    command = [sys.executable, SCRIPT, written, folder / str(jar), step, *files]
-    run_command(*command, seconds=1200, jar=jar)
+    data, written = folder / "data", folder / f"{jar}.json"
+    data.mkdir()
+    run_command(sys.executable, SCRIPT, written, data, step, *files, seconds=1200, jar=jar)
+    shutil.rmtree(data)  # Both use one path, since plans show only the beginning of long ones.
     return json.loads(written.read_text())
 
 

@@ -27,6 +27,7 @@ _SINCE = {
     "paths in IDENTIFIER": (4, 2),
     "CHANGES of tables": (4, 2),
     "auto CDC of pipelines": (4, 2),
+    "Ctrl-C while the driver waits for the JVM": (4, 2),
     "strings in dollars": (4, 2),
     "limits of micro-batches": (4, 2),
 }

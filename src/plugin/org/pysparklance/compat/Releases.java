@@ -22,6 +22,10 @@ public final class Releases {
   /** Whether rows without columns keep their number on the way from Python: since 4.1. */
   public static final boolean COUNTS_EMPTY_ROWS = HAS_CONSTRAINTS;
 
+  /** Whether the parser splits texts into statements: since 4.3. */
+  static final boolean SPLITS_STATEMENTS =
+      isPresent("org.apache.spark.sql.catalyst.parser.SqlStatementSplitResult");
+
   private Releases() {}
 
   private static boolean isPresent(String name) {

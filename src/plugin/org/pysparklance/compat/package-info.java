@@ -12,8 +12,8 @@
  * <li>{@code CatalogPlace}: Spark's own catalog, in a private field. The setting of the catalog is
  *     used instead, which Spark stores with views and functions.
  * <li>{@code Commands}: a strategy, and the physical plan of REFRESH TABLE. ANALYZE fails.
- * <li>{@code DelegatingParser}: Spark's parser, whose methods differ by release. A new abstract
- *     method fails the build; in a Spark that the jar was not built for, calls of it fail.
+ * <li>{@code DelegatingParser}: Spark's parser, whose methods differ by release. A method that a
+ *     later release adds is not passed on to the parser of another extension.
  * <li>{@code PlanParts}: plans with constructors of several releases, by reflection. Statements
  *     that need such a plan fail.
  * <li>{@code Releases}: classes that older releases lack. What they stand for is refused.

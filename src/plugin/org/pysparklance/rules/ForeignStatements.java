@@ -21,7 +21,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * error with the statement to use. Statements that Spark, or the parser of another extension,
  * can parse are unchanged.
  */
-public final class ForeignStatements extends DelegatingParser {
+public final class ForeignStatements implements DelegatingParser.Statements {
   /**
    * Words of the statements that {@code foreign_statements.py} knows, which a test compares.
    * Python decides by the whole statement, but is only called for texts with one of them: an error
@@ -33,17 +33,19 @@ public final class ForeignStatements extends DelegatingParser {
       "TAGS", "VACUUM");
 
   private final SparkSession session;
+  private final ParserInterface parser;
 
   private ForeignStatements(SparkSession session, ParserInterface parser) {
-    super(parser);
     this.session = session;
+    this.parser = parser;
   }
 
   public static ParserInterface over(SparkSession session, ParserInterface parser) {
-    return new ForeignStatements(session, parser);
+    return DelegatingParser.over(parser, new ForeignStatements(session, parser));
   }
 
-  @Override protected LogicalPlan parse(String text, Parse parse) throws ParseException {
+  @Override public LogicalPlan parse(String text, DelegatingParser.Parse parse)
+      throws ParseException {
     LogicalPlan parsed;
     try {
       parsed = parse.statement(text);
