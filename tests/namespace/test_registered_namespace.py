@@ -61,7 +61,7 @@ def polaris(request, folder):
     return settings, ("main_catalog", "eu"), {}
 
 
-CATALOGS = [glue, pytest.param(hive, marks=pytest.mark.spark), unity, polaris]
+CATALOGS = [glue, pytest.param(hive, marks=[pytest.mark.spark, pytest.mark.slow]), unity, polaris]
 
 
 @pytest.fixture(params=CATALOGS, ids=lambda make: make.__name__)

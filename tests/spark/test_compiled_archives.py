@@ -117,6 +117,7 @@ def test_running_process_continues_importing_from_archive(installation):
     assert run(installation, code) == "pyspark.fails"
 
 
+@pytest.mark.slow
 def test_installed_archives_compile_and_import(tmp_path):
     lib = tmp_path / "python" / "lib"
     lib.mkdir(parents=True)

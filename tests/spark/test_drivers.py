@@ -152,6 +152,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_forked_and_interrupted_drivers_and_sessions_keep_working(tmp_path):
     interruptions, printed = _INTERRUPTIONS, ["forked", "sessions", "interrupted", "interrupted"]
     if not has("Ctrl-C while the driver waits for the JVM"):

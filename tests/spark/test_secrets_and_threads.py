@@ -204,6 +204,7 @@ def test_threaded_writes_hide_storage_options(folder):
     assert "MARKER" not in log + shown
 
 
+@pytest.mark.slow
 def test_submitted_script_hides_storage_options(folder):
     script = folder / "script.py"
     script.write_text(_STATEMENTS + _SUBMITTED)

@@ -230,7 +230,7 @@ class Sinks:
             cleanup_old_versions(Table(self.path), CleanupPolicy(older_than_s=0))
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("PYSPARK_LANCE_SINKS", "12"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("PYSPARK_LANCE_SINKS", "4"))))
 def test_killed_queries_sharing_table_lose_and_repeat_nothing(tmp_path, seed):
     path = str(tmp_path / "t")
     sinks = Sinks(path, seed)

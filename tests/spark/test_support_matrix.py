@@ -18,6 +18,7 @@ def test_sampled_statements_behave_as_documented(spark, session_kind):
     assert differences(matrix(spark, one_cell_each(session_kind)), session_kind) == []
 
 
+@pytest.mark.slow
 def test_sampled_statements_behave_as_documented_in_connect():
     """With the plugin, which has all statements; plain sessions in the whole matrix."""
     asked = [sys.executable, COMMAND, "plugin", "connect", "--some"]

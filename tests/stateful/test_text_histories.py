@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from indexed_texts import INDICES, WORDS, assert_searches_find_rows, build_index, text_of
 from local_changes import delete_rows, update_rows
-from random_seeds import seeds
+from random_seeds import grid
 from table_access import write_table
 
 from pyspark_lance.table.compaction.compact import compact
@@ -110,8 +110,7 @@ STEPS_OF_HISTORIES = (
 )
 
 
-@pytest.mark.parametrize("stable", [False, True])
-@pytest.mark.parametrize("seed", seeds(200, in_ci=3))
+@pytest.mark.parametrize(("seed", "stable"), grid(range(200), [True, False], step=101))
 def test_searches_find_rows_after_each_step(tmp_path, seed, stable):
     rng = np.random.default_rng([seed, stable])
     history = TextHistory(str(tmp_path / "t"), rng, stable=stable)

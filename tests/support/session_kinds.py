@@ -28,7 +28,6 @@ BOTH_KINDS = {
     "test_nearest.py::test_nearest_is_read_option": "a read of its own kind",
     "test_options.py": "names of options, which Java passes on",
     "test_read_and_write.py": "every read and every write",
-    "test_streams.py::test_table_follows_source_across_restarts": "Python's source and sink",
     "test_support_matrix.py": "every statement, of which each kind has its own",
     "test_types.py": "values of every type, in batches and rows",
 }

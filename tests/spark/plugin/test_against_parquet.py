@@ -25,7 +25,7 @@ from .conftest import plan_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
-CONDITIONS = int(os.environ.get("PYSPARK_LANCE_TEST_QUERIES", "16"))
+CONDITIONS = int(os.environ.get("PYSPARK_LANCE_TEST_QUERIES", "8"))
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "7"))
 PER_SETTINGS = 8
 MAX_FAILURES = 5

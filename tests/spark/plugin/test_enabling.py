@@ -144,11 +144,13 @@ def test_enable_in_running_classic_session(jar, path):
     assert errors.count("pyspark-lance: the JVM plugin") == 1
 
 
+@pytest.mark.slow
 def test_enable_in_connect_session(jar, path):
     pytest.importorskip("grpc")
     run_script(START_CONNECT + _CONNECT + _CHECKS + _CACHED, path, jar=False)
 
 
+@pytest.mark.slow
 def test_foreign_lance_jar_is_named(jar, tmp_path, plugin_build):
     source = tmp_path / "com" / "example" / "ForeignLance.java"
     source.parent.mkdir(parents=True)

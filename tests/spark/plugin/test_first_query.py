@@ -106,6 +106,7 @@ spark.stop()
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_user_functions_run_in_python_without_package(tmp_path):
     other = tmp_path / "python"
     other.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without installed packages

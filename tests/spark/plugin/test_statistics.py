@@ -79,6 +79,7 @@ def test_describe_extended_shows_analyzed_statistics(plugin, path, table):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_many_columns_are_analyzed_in_several_passes(plugin, tmp_path):
     path = str(tmp_path / "wide")
     names = [f"c {number}" for number in range(70)]

@@ -167,7 +167,7 @@ def changes(path, window, mode, schema, **limits):
     return versions
 
 
-@pytest.mark.parametrize("seed", seeds(40, in_ci=2, first=1))
+@pytest.mark.parametrize("seed", seeds(40, in_ci=1, first=1))
 def test_feed_of_many_versions_equals_version_differences(tmp_path, limits, seed):
     path = str(tmp_path / "t")
     history = History(path, seed)
@@ -190,7 +190,7 @@ def test_feed_of_many_versions_equals_version_differences(tmp_path, limits, seed
     assert sum(net, Counter()) == difference(states[left[0]], states[last])
 
 
-@pytest.mark.parametrize("seed", seeds(40, in_ci=2))
+@pytest.mark.parametrize("seed", seeds(40, in_ci=1))
 def test_feed_of_many_versions_equals_single_version_feeds(tmp_path, limits, seed):
     path = str(tmp_path / "t")
     history = History(path, seed)

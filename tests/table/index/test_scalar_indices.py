@@ -113,7 +113,7 @@ def put_off_remapping(path: str, stable: bool) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", seeds(30, in_ci=4))
+@pytest.mark.parametrize("seed", seeds(30, in_ci=2))
 def test_indexed_scans_return_same_rows_as_plain_scans(tmp_path, seed, no_table_is_small, caplog):
     rng = random.Random(seed)
     path = str(tmp_path / "t")

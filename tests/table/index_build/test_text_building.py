@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader
 from local_changes import delete_rows
-from random_seeds import seeds
+from random_seeds import grid, seeds
 from row_changes import set_to
 from table_access import read_ours
 from text_tables import WORDS, assert_same, from_pylance, ours, random_query, texts
@@ -273,7 +273,7 @@ def check_found(path, rng, options):
         assert set(from_pylance(path, Match(word, "s"))) == expected, word
 
 
-@pytest.mark.parametrize("seed", seeds(100, in_ci=2))
+@pytest.mark.parametrize("seed", seeds(100, in_ci=1))
 def test_text_search_follows_random_changes(tmp_path, seed):
     rng = random.Random(seed)
     numbers = np.random.default_rng(seed)
@@ -344,8 +344,7 @@ MERGED = {
 }
 
 
-@pytest.mark.parametrize("stable", [False, True])
-@pytest.mark.parametrize("name", MERGED)
+@pytest.mark.parametrize(("name", "stable"), grid(list(MERGED), [False, True]))
 def test_merged_text_segments_equal_rebuilt_index(tmp_path, monkeypatch, name, stable):
     """Texts of rows that segments have are not read again, and need not be there."""
     monkeypatch.setattr(text_build, "_CHUNK_POSTINGS", 300)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from process_boundary import sent
-from random_seeds import cases
+from random_seeds import cases, grid
 from row_changes import set_to
 from table_access import read_changes, write_table
 
@@ -110,8 +110,9 @@ def test_batches_of_long_compressible_strings_stay_small(tmp_path, version, cond
 
 
 @pytest.mark.parametrize("writer", ["pylance", "ours"])
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("kind", ["strings", "binaries", "lists", "structs"])
+@pytest.mark.parametrize(
+    ("kind", "version"), grid(["strings", "binaries", "lists", "structs"], ["2.0", "2.1", "2.2"])
+)
 def test_large_values_among_small_ones_are_returned_separately(tmp_path, writer, version, kind):
     path = str(tmp_path / "t")
     sizes = [20] * 3000

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
-from random_seeds import seeds
+from random_seeds import grid
 from row_changes import set_to
 from text_tables import PER_FILE, assert_same, from_pylance, make, ours, random_query, texts
 
@@ -33,16 +33,20 @@ FORMATS = {
 }
 
 
-@pytest.fixture(params=["by blocks", "all at once"])
-def _search_path(request, monkeypatch):
+SEARCH_PATHS = ["by blocks", "all at once"]
+
+
+@pytest.fixture
+def search_path(request, monkeypatch):
     """Few postings are scored all at once, else the best documents are found by blocks."""
     few = 0 if request.param == "by blocks" else 1 << 40
     monkeypatch.setattr(segment_search, "_SMALL_POSTING_COUNT", few)
 
 
-@pytest.mark.usefixtures("_search_path")
-@pytest.mark.parametrize("name", FORMATS)
-def test_text_search_equals_pylance(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "search_path"), grid(list(FORMATS), SEARCH_PATHS), indirect=["search_path"]
+)
+def test_text_search_equals_pylance(tmp_path, name, search_path):
     rng = np.random.default_rng(len(name))
     options = FORMATS[name]
     make(tmp_path / "t", rng, **options)
@@ -55,9 +59,10 @@ def test_text_search_equals_pylance(tmp_path, name):
         assert (rows["id"].to_pylist() if rows else []) == places
 
 
-@pytest.mark.usefixtures("_search_path")
-@pytest.mark.parametrize("stable", [False, True])
-def test_search_covers_segments_and_excludes_deleted_rows(tmp_path, stable):
+@pytest.mark.parametrize(
+    ("stable", "search_path"), grid([False, True], SEARCH_PATHS), indirect=["search_path"]
+)
+def test_search_covers_segments_and_excludes_deleted_rows(tmp_path, stable, search_path):
     rng = np.random.default_rng(7)
     make(tmp_path / "t", rng, stable=stable, segments=4, with_position=True)
     lance.dataset(str(tmp_path / "t")).delete("id % 3 = 0")
@@ -73,8 +78,7 @@ def _through_pickle(plan):
     return pickle.loads(pickle.dumps(plan))
 
 
-@pytest.mark.parametrize("stable", [False, True])
-@pytest.mark.parametrize("seed", seeds(100, in_ci=2))
+@pytest.mark.parametrize(("seed", "stable"), grid(range(100), [False, True], step=51))
 def test_search_in_random_histories_equals_pylance(tmp_path, monkeypatch, stable, seed):
     if seed % 2:
         monkeypatch.setattr(segment_search, "_SMALL_POSTING_COUNT", 0)
