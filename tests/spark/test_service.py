@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import inspect
 import io
+import logging
 import os
 import re
 import signal
@@ -26,7 +27,7 @@ from pyspark_lance.errors import InvalidInputError, TableNotFoundError
 from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.service.frames import PROTOCOL, encode_frame, read_frame, write_frame
 from pyspark_lance.spark.service.methods import METHODS
-from pyspark_lance.spark.service.server import Server
+from pyspark_lance.spark.service.server import Server, SparkLogHandler
 from pyspark_lance.spark.sql import plugin_requests, plugin_responses
 from pyspark_lance.spark.sql.plugin_requests import ScanRequest, Session, TableRequest
 from pyspark_lance.spark.sql.plugin_responses import (
@@ -97,7 +98,8 @@ class Served:
         self._requests = os.fdopen(to_server, "wb")
         self._responses = os.fdopen(from_server, "rb")
         self._ends = [os.fdopen(reads, "rb"), os.fdopen(writes, "wb")]
-        self._thread = threading.Thread(target=Server(*self._ends, lambda: handlers).run)
+        self.server = Server(*self._ends, lambda: handlers)
+        self._thread = threading.Thread(target=self.server.run)
 
     def __enter__(self):
         self._thread.start()
@@ -179,6 +181,23 @@ def test_cancelled_request_ends_at_next_check():
         response = server.receive()
     assert response["id"] == 1
     assert response["error"]["cancelled"]
+
+
+def test_log_records_precede_response():
+    logger = logging.getLogger("pyspark_lance.of_this_test")
+
+    def work(request):
+        logger.info("%d rows", 3)
+        logger.debug("not sent")
+        return {}
+
+    with Served({"work": work}) as served:
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(SparkLogHandler(served.server))
+        served.send({"id": 1, "method": "work"})
+        line, response = served.receive(), served.receive()
+    assert line["log"] == {"logger": logger.name, "level": "INFO", "message": "3 rows"}
+    assert response["id"] == 1
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ ALLOWED = frozenset({
     "split_identifiers", "split_on_numerics", "preserve_original", "index_operators",
     # What builds full-text indices writes by them.
     "TEXT_DETAILS_TYPE", "from_mapping", "to_params", "to_details",
-    # ctypes reads it.
-    "_fields_",
+    # ctypes and logging call or read them.
+    "_fields_", "emit",
 })  # fmt: skip
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

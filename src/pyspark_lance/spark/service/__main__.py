@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 
@@ -10,7 +11,7 @@ import pyspark
 
 import pyspark_lance
 from pyspark_lance.spark.service.frames import PROTOCOL, encode_frame, write_frame
-from pyspark_lance.spark.service.server import Server
+from pyspark_lance.spark.service.server import Server, SparkLogHandler
 
 
 def main() -> None:
@@ -39,7 +40,11 @@ def main() -> None:
     # After the first frame: the plugin sends its request while this process imports.
     from pyspark_lance.spark.service.methods import methods  # noqa: PLC0415
 
-    Server(requests, responses, methods).run()
+    server = Server(requests, responses, methods)
+    logger = logging.getLogger("pyspark_lance")
+    logger.addHandler(SparkLogHandler(server))
+    logger.setLevel(logging.INFO)
+    server.run()
     os._exit(0)
 
 

@@ -3,6 +3,9 @@
 A frame is the length of a JSON text in four bytes (big-endian), the text, and attachments: bytes
 that the text names by their position, as ``{"attachment": 0}``. The text has their lengths under
 ``attachments``. ``Frame.java`` is the other end.
+
+Requests and responses have an ``id``. Other frames are ``{"cancel": id}`` of the plugin and
+``{"log": ...}`` of this process: a line for Spark's log.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 """Version of frames and methods; equal to ``LanceService.PROTOCOL`` of the plugin."""
 
 _ATTACHMENT = "attachment"

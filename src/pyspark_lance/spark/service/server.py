@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
+
+import pyarrow as pa
 
 from pyspark_lance.cancellation import CANCELLED, CancelledRequestError
 from pyspark_lance.errors import InvalidInputError, LanceError, RetryableCommitError, shorten
@@ -74,8 +77,16 @@ class Server:
             response = encode_frame({"id": number, "error": error_value(error)})
         finally:
             self._running.pop(number, None)
+        self._write(response)
+
+    def log(self, record: logging.LogRecord) -> None:
+        """Send a log record to the plugin, for Spark's log."""
+        line = {"logger": record.name, "level": record.levelname, "message": record.getMessage()}
+        self._write(encode_frame({"log": line}))
+
+    def _write(self, frame: list[bytes | pa.Buffer]) -> None:
         with self._writing:
-            write_frame(self._responses, response)
+            write_frame(self._responses, frame)
 
     def _method(self, name: str) -> Method:
         methods = self._methods()
@@ -85,6 +96,21 @@ class Server:
                 hint="use the jar of this very version: pyspark_lance.plugin_jar()",
             )
         return methods[name]
+
+
+class SparkLogHandler(logging.Handler):
+    """Passes log records of the package on to Spark's log, whose settings decide what it keeps."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(logging.INFO)
+        self._server = server
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record; the request that logs it goes on if it cannot be sent."""
+        try:
+            self._server.log(record)
+        except Exception:  # noqa: BLE001
+            self.handleError(record)
 
 
 def error_value(error: BaseException) -> Message:

@@ -14,6 +14,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Client of {@code python -m pyspark_lance.spark.service}, the one Python process of an application
@@ -23,7 +25,7 @@ import org.apache.spark.scheduler.SparkListenerApplicationEnd;
  */
 final class LanceService {
   /** Version of frames and methods; equal to {@code PROTOCOL} in spark/service/frames.py. */
-  static final int PROTOCOL = 3;
+  static final int PROTOCOL = 4;
 
   /** Methods that change nothing. */
   private static final Set<String> READS = Set.of(
@@ -159,6 +161,11 @@ final class LanceService {
   private void readResponses() {
     try {
       for (Frame frame = process.read(); frame != null; frame = process.read()) {
+        JsonNode line = frame.head().get("log");
+        if (line != null) {
+          log(line);
+          continue;
+        }
         CompletableFuture<Frame> waiting = pending.remove(frame.head().path("id").asLong());
         if (waiting != null) {
           waiting.complete(frame);
@@ -168,6 +175,17 @@ final class LanceService {
       // The stream cannot be read any further: treat it as if the process had ended.
     } finally {
       close();
+    }
+  }
+
+  /** Logs a line of the process under the name of its logger in Python. */
+  private static void log(JsonNode line) {
+    Logger logger = LoggerFactory.getLogger(line.path("logger").asText());
+    String message = line.path("message").asText();
+    switch (line.path("level").asText()) {
+      case "INFO" -> logger.info(message);
+      case "WARNING" -> logger.warn(message);
+      default -> logger.error(message);
     }
   }
 

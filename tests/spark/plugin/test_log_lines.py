@@ -1,0 +1,40 @@
+"""Log lines of the Python process in Spark's log."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+
+@pytest.fixture
+def spark_log(plugin):
+    """What Spark logs while a test runs, at level INFO for the package."""
+    jvm = plugin._jvm
+    core = jvm.org.apache.logging.log4j.core
+    writer = jvm.java.io.StringWriter()
+    layout = core.layout.PatternLayout.newBuilder().withPattern("%p %c %m%n").build()
+    appender = core.appender.WriterAppender.createAppender(
+        layout, None, writer, "log lines", False, True
+    )
+    appender.start()
+    level = jvm.org.apache.logging.log4j.Level
+    root = jvm.org.apache.logging.log4j.LogManager.getRootLogger()
+    root.addAppender(appender)
+    core.config.Configurator.setLevel("pyspark_lance", level.INFO)
+    yield writer.toString
+    core.config.Configurator.setLevel("pyspark_lance", level.OFF)
+    root.removeAppender(appender)
+
+
+def test_each_commit_logs_one_line(plugin, spark_log, tmp_path):
+    path = str(tmp_path / "t")
+    plugin.range(5).write.format("lance").save(path)
+    plugin.sql(f"DELETE FROM lance.`{path}` WHERE id < 2")
+    plugin.sql(f"SELECT * FROM lance.`{path}`").collect()
+    lines = [line for line in spark_log().splitlines() if "pyspark_lance.commit" in line]
+    pattern = r"INFO pyspark_lance\.commit\.commit_loop committed version (\d) of (\S+): (\w+),"
+    assert [re.match(pattern, line).groups() for line in lines] == [
+        ("1", path, "Overwrite"),
+        ("2", path, "Delete"),
+    ]
