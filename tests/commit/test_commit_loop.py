@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from commit_tables import (
     SCHEMA,
+    BeforePut,
     FakeTime,
     append,
     commit,
@@ -509,6 +510,29 @@ def test_delayed_put_commits_once(store):
     assert result.version == latest(store).manifest.version == 3
     assert deleted_offsets(store, 0) == [1, 5]
     assert latest(store).transaction() == result.transaction
+
+
+def test_put_below_newer_versions_does_not_count(store):
+    """Others made the same change, and cleaned up its version, before the put arrived."""
+    create_table(store, 1)
+
+    def set_owner(value, read_version, **arguments):
+        updates = UpdateMap((("owner", value),))
+        work = transaction(UpdateConfig(config_updates=updates), read_version)
+        return commit(store, work, **arguments)
+
+    def change_and_clean_up():
+        handler.action = lambda: None
+        set_owner("me", 1)
+        append(store, 2, 1)
+        set_owner("me", 3)
+        for number in (2, 3):
+            store.delete(manifest_path(number, NamingScheme.V2))
+
+    handler = BeforePut(change_and_clean_up)
+    with pytest.raises(RetryableCommitError, match="version 2 cannot be read"):
+        set_owner("me", 1, environment=environment(handler=handler))
+    assert [location.version for location in list_versions(store)] == [1, 4]
 
 
 def test_failure_before_put_leaves_no_files(store):

@@ -49,7 +49,6 @@ from pyspark_lance.table.index.segments import (
     NGRAM,
     Segment,
     indexed_field_at,
-    kind_of,
     path_of,
     segment_of,
 )
@@ -207,9 +206,7 @@ def covered_fragments(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
     """Return the covered fragments of an index after pending compactions."""
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     if isinstance(segment, str):
-        bitmap = entry.fragment_bitmap or BitMap()
-        is_moved = kind_of(entry) == INVERTED and not snapshot.uses_stable_row_ids
-        return current_coverage(bitmap, reuse_versions(snapshot)) if is_moved else bitmap
+        return entry.fragment_bitmap or BitMap()
     return _covered(_lookups_of(snapshot), segment)
 
 
