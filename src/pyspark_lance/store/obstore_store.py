@@ -14,9 +14,9 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import obstore
 from obstore.exceptions import (
@@ -68,6 +68,7 @@ _KINDS: Final[Mapping[str, type[OSError]]] = {
     "timed out": ConnectionError,
 }
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 # Older ones have no time-outs of single reads.
@@ -103,6 +104,31 @@ def open_obstore(url: str, options: StorageOptions) -> ObstoreStore:
     )
 
 
+_process_with_threads: int | None = None
+
+
+def _may_use_obstore() -> bool:
+    """Return whether obstore's threads, if there are any, belong to this process."""
+    global _process_with_threads
+    if _process_with_threads is None:
+        _process_with_threads = os.getpid()
+    return _process_with_threads == os.getpid()
+
+
+def _unless_forked(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Use s3fs instead in a process that was forked after its parent used obstore.
+
+    The threads of obstore do not survive a fork, and its calls would never return.
+    """
+    by_s3fs: Callable[_P, _T] = getattr(FsspecStore, method.__name__)
+
+    @wraps(method)
+    def call(*args: _P.args, **given: _P.kwargs) -> _T:
+        return (method if _may_use_obstore() else by_s3fs)(*args, **given)
+
+    return call
+
+
 class ObstoreStore(FsspecStore):
     """Objects of an S3 bucket below one path.
 
@@ -110,7 +136,7 @@ class ObstoreStore(FsspecStore):
     """
 
     def __init__(self, url: str, options: StorageOptions, client: S3Store, user: str) -> None:
-        self._opened = client
+        self._client = client
         self._user = user
         self._key_prefix = url.partition("://")[2].partition("/")[2]
         super().__init__("s3", url, options)
@@ -118,30 +144,22 @@ class ObstoreStore(FsspecStore):
     def _open(self) -> Hashable:
         return self._url, "obstore", self._user
 
-    @property
-    def _client(self) -> S3Store | None:
-        """The client; None in a process that was forked after the parent used obstore.
-
-        The threads of obstore do not survive a fork, and its calls would never return.
-        """
-        return self._opened if _may_use_obstore() else None
-
     def _key(self, path: str) -> str:
         return f"{self._key_prefix}/{check_path(path)}".lstrip("/")
 
+    @_unless_forked
     def get(self, path: str) -> Buffer:
         """Return the whole object."""
-        if (client := self._client) is None:
-            return super().get(path)
-        key = self._key(path)
+        client, key = self._client, self._key(path)
         content = self._read("read", path, lambda: _call(lambda: obstore.get(client, key).bytes()))
         return memoryview(content)
 
+    @_unless_forked
     def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
         """Return the last bytes and the object's size; one request."""
-        if (client := self._client) is None or length <= 0:
+        if length <= 0:
             return super().get_tail(path, length)
-        key = self._key(path)
+        client, key = self._client, self._key(path)
 
         def suffix() -> tuple[Buffer, int]:
             found = obstore.get(client, key, options={"range": {"suffix": length}})
@@ -155,47 +173,42 @@ class ObstoreStore(FsspecStore):
                 raise
             return b"", 0
 
+    @_unless_forked
     def stat(self, path: str) -> ObjectInfo:
         """Return size, time of the last change and tag."""
-        if (client := self._client) is None:
-            return super().stat(path)
         key = self._key(path)
-        head = self._read("stat", path, lambda: _call(lambda: obstore.head(client, key)))
+        head = self._read("stat", path, lambda: _call(lambda: obstore.head(self._client, key)))
         return _object_info(path, head)
 
+    @_unless_forked
     def put(self, path: str, data: Buffer) -> None:
         """Create or replace the object."""
-        if (client := self._client) is None:
-            super().put(path, data)
-            return
         key, content = self._key(path), bytes(as_byte_view(data))
-        put = partial(obstore.put, client, key, content, chunk_size=UPLOAD_PART_BYTES)
+        put = partial(obstore.put, self._client, key, content, chunk_size=UPLOAD_PART_BYTES)
         self._write("write", path, lambda: _call(put))
 
+    @_unless_forked
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         """Create the object with a conditional put, unless it exists."""
-        if (client := self._client) is None:
-            return super().put_if_absent(path, data)
         if self._options.allow_unsafe_put and self.exists(path):
             return False
         key, content = self._key(path), bytes(as_byte_view(data))
-        return self._write("create", path, lambda: self._create_object(client, key, content))
+        return self._write("create", path, lambda: self._create_object(key, content))
 
+    @_unless_forked
     def copy(self, source: str, target: str) -> None:
         """Copy within the store."""
-        if (client := self._client) is None:
-            super().copy(source, target)
-            return
         keys = self._key(source), self._key(target)
-        self._read("copy", source, lambda: _call(lambda: obstore.copy(client, *keys)))
+        self._read("copy", source, lambda: _call(lambda: obstore.copy(self._client, *keys)))
 
+    @_unless_forked
     def open_output(self, path: str) -> OutputFile:
         """Start an object; one larger than a part is uploaded in parts."""
-        if (client := self._client) is None:
-            return super().open_output(path)
-        key = self._key(path)
         file = obstore.open_writer(
-            client, key, buffer_size=UPLOAD_PART_BYTES, max_concurrency=_CONCURRENT_PARTS
+            self._client,
+            self._key(path),
+            buffer_size=UPLOAD_PART_BYTES,
+            max_concurrency=_CONCURRENT_PARTS,
         )
         run = partial(self._write, "write", path)
         return _BufferedUpload(file, run, partial(self._abort_uploads, path))
@@ -204,41 +217,37 @@ class ObstoreStore(FsspecStore):
         """Abort unfinished uploads of an object, which obstore cannot."""
         self._write("abort", path, partial(self._s3, s3_requests.abort_uploads, self._full(path)))
 
+    @_unless_forked
     def delete(self, path: str) -> None:
         """Remove the object."""
-        if (client := self._client) is None:
-            super().delete(path)
-            return
         key = self._key(path)
-        self._write("delete", path, lambda: _call(lambda: obstore.delete(client, key)))
+        self._write("delete", path, lambda: _call(lambda: obstore.delete(self._client, key)))
 
+    @_unless_forked
     def delete_many(self, paths: Iterable[str]) -> None:
         """Remove the objects, a thousand with one request."""
-        if (client := self._client) is None:
-            super().delete_many(paths)
-            return
         keys = [self._key(path) for path in paths]
         for start in range(0, len(keys), s3_requests.MAX_KEYS_PER_DELETE):
             batch = keys[start : start + s3_requests.MAX_KEYS_PER_DELETE]
-            self._write("delete", "", partial(_call, partial(obstore.delete, client, batch)))
+            self._write("delete", "", partial(_call, partial(obstore.delete, self._client, batch)))
 
     def _list_s3(self, folder: str, first: int | None) -> Iterator[ObjectInfo]:
-        client = self._client
         last = ""
-        if client is not None:
+        if _may_use_obstore():
             try:
-                for info in self._listed(client, folder):
+                for info in self._listed(folder):
                     yield info
                     last = info.path
             except _OddKeyError:
-                client = None
-        if client is None:
-            yield from (info for info in super()._list_s3(folder, first) if info.path > last)
+                pass
+            else:
+                return
+        yield from (info for info in super()._list_s3(folder, first) if info.path > last)
 
-    def _listed(self, client: S3Store, folder: str) -> Iterator[ObjectInfo]:
+    def _listed(self, folder: str) -> Iterator[ObjectInfo]:
         base = f"{self._key_prefix}/" if self._key_prefix else ""
         prefix = base + folder
-        pages = obstore.list(client, prefix or None, chunk_size=s3_requests.MAX_KEYS_PER_PAGE)
+        pages = obstore.list(self._client, prefix or None, chunk_size=s3_requests.MAX_KEYS_PER_PAGE)
         while page := self._write("list", folder, lambda: _call(lambda: next(pages, None))):
             for entry in page:
                 key = entry["path"]
@@ -246,10 +255,9 @@ class ObstoreStore(FsspecStore):
                 if key.startswith(prefix) and (entry["size"] or self.exists(key[len(base) :])):
                     yield _object_info(key[len(base) :], entry)
 
+    @_unless_forked
     def _fetch_ranges(self, path: str, requests: Sequence[ByteRange]) -> Sequence[Buffer]:
-        if (client := self._client) is None:
-            return super()._fetch_ranges(path, requests)
-        key = self._key(path)
+        client, key = self._client, self._key(path)
 
         def fetch(part: Sequence[ByteRange]) -> list[Buffer]:
             starts, ends = zip(*part, strict=True)
@@ -267,9 +275,9 @@ class ObstoreStore(FsspecStore):
             fetched = pool.map(lambda part: _call(lambda: fetch(part)), parts)
             return [content for part in fetched for content in part]
 
-    def _create_object(self, client: S3Store, key: str, content: bytes) -> bool:
+    def _create_object(self, key: str, content: bytes) -> bool:
         """Return whether the conditional put created the object."""
-        put = partial(obstore.put, client, key, content, mode="create", use_multipart=False)
+        put = partial(obstore.put, self._client, key, content, mode="create", use_multipart=False)
         for attempt in range(1, CONFLICT_ATTEMPTS + 1):
             try:
                 _call(put)
@@ -345,17 +353,6 @@ class _BufferedUpload:
 
 class _OddKeyError(StorageError):
     """A key that obstore cannot represent, such as one with an empty part."""
-
-
-_process_with_threads: int | None = None
-
-
-def _may_use_obstore() -> bool:
-    """Return whether obstore's threads, if there are any, belong to this process."""
-    global _process_with_threads
-    if _process_with_threads is None:
-        _process_with_threads = os.getpid()
-    return _process_with_threads == os.getpid()
 
 
 # Arguments of s3fs that have the same meaning here; a dot separates levels.
