@@ -156,4 +156,4 @@ def test_merge_jvm_calls_grow_slowly_with_columns(spark, tmp_path, monkeypatch, 
 
     monkeypatch.setattr(ClientServerConnection, "send_command", counted)
     calls_of(3)  # the first merge of a session asks for more
-    assert calls_of(30) - calls_of(10) < 25 * 20
+    assert calls_of(30) - calls_of(10) < 30 * 20
