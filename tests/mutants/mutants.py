@@ -268,8 +268,8 @@ MUTANTS = (
     Mutant(
         "reads of LanceTable do not take along what its session has",
         "spark/options/parse_options.py",
-        "return {**options, keys.HADOOP: json.dumps(hadoop)} if hadoop else options",
-        "return options",
+        "if hadoop or (not has_host(table.root) and settings_of_site()):",
+        "if not has_host(table.root) and settings_of_site():",
         ("tests/spark/test_hadoop_settings.py",),
     ),
     # Times beyond what Python and Arrow have

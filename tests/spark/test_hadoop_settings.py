@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import lance
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 from s3_server import s3_server  # noqa: F401
 from script_process import hidden_pandas, run_command
 from spark_sessions import session_settings
 
 from pyspark_lance import LanceTable, hadoop_options
+from pyspark_lance.spark.data_source import LanceDataSource
+from pyspark_lance.spark.options.parse_options import storage_options_of
+from pyspark_lance.table.version.table import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.interop]
 
@@ -68,6 +73,39 @@ def test_options_for_reads_writes_and_streams(spark, s3_server, path, tmp_path):
     )  # fmt: skip
     query.awaitTermination()
     assert ids(s3_server, f"{path}-copy") == [0, 1, 2]
+
+
+def test_default_file_system_is_that_of_the_session(spark, s3_server, path):  # noqa: F811
+    bucket = path.split("/")[2]
+    default = {"fs.defaultFS": f"s3a://{bucket}"}
+    with session_settings(spark, {**s3_server.hadoop_settings, **default}):
+        options = hadoop_options(spark, "/warehouse/table")
+        spark.range(3).write.format("lance").options(**options).mode("append").save(
+            "/warehouse/table"
+        )
+        assert LanceTable.forPath(spark, "/warehouse/table").toDF().count() == 3
+        LanceTable.create(spark, "relative", "id bigint")
+        assert hadoop_options(spark, "file:///x") == {}
+    home = options["storage.working_directory"]
+    assert home.startswith(f"s3a://{bucket}/user/")
+    assert ids(s3_server, path) == [0, 1, 2]
+    assert ids(s3_server, f"{home}/relative") == []
+
+
+def test_core_site_is_read_without_the_plugin(tmp_path, monkeypatch):
+    site = "<property><name>fs.defaultFS</name><value>memory://site</value></property>"
+    (tmp_path / "core-site.xml").write_text(f"<configuration>{site}</configuration>")
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+
+    def root(**options):
+        source = LanceDataSource(CaseInsensitiveDict({**options}))
+        return pickle.loads(pickle.dumps(source))._read_options().table.root
+
+    assert root(path="/data/t") == "memory://site/data/t"
+    assert root(path="file:///data/t") == "file:///data/t"
+    # LanceTable has resolved its path by the session, in which no setting of the file may count.
+    assert root(path="/data/t", **storage_options_of(Table("/data/t"))) == "/data/t"
 
 
 _SITE = """<configuration>

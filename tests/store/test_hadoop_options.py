@@ -5,7 +5,13 @@ import pickle
 import pytest
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.store.hadoop_options import hadoop_of
+from pyspark_lance.store.hadoop_options import (
+    hadoop_of,
+    resolve_path,
+    settings_of_site,
+    with_scheme,
+    working_directory,
+)
 from pyspark_lance.store.storage_options import hadoop_as_storage, parse_storage_options
 from pyspark_lance.table.version.table import Table
 
@@ -258,3 +264,61 @@ def test_hadoop_secrets_are_hidden():
     assert b"shh-secret" not in pickle.dumps(table)
     assert "shh-secret" not in repr(table) + repr(parsed)
     assert pickle.loads(pickle.dumps(table)) == table
+
+
+HOME = {"fs.defaultFS": "hdfs://nn:8020/ignored", "user.name": "ann"}
+
+
+@pytest.mark.parametrize(
+    ("path", "settings", "uri"),
+    [
+        ("/data/t", {}, "/data/t"),
+        ("data/t", {"fs.defaultFS": "file:///some/root"}, "data/t"),
+        ("/data/t", HOME, "hdfs://nn:8020/data/t"),
+        ("/data/a%20b$history", HOME, "hdfs://nn:8020/data/a%20b$history"),
+        ("data/t", HOME, "hdfs://nn:8020/user/ann/data/t"),
+        ("a:b", HOME, "hdfs://nn:8020/user/ann/a:b"),
+        ("data/t", {**HOME, "dfs.user.home.dir.prefix": "/homes/"}, "hdfs://nn:8020/homes/ann/data/t"),
+        ("t", {"fs.defaultFS": "s3a://bucket", "user.name": "ann"}, "s3a://bucket/user/ann/t"),
+        ("t", {"fs.defaultFS": "gs://bucket", "user.name": "ann"}, "gs://bucket/t"),
+        ("t", {"fs.defaultFS": "gs://b", "fs.gs.working.dir": "/w/x"}, "gs://b/w/x/t"),
+        ("hdfs:///data/t", HOME, "hdfs://nn:8020/data/t"),
+        ("HDFS:/data/t", HOME, "hdfs://nn:8020/data/t"),
+        ("hdfs://other/data/t", HOME, "hdfs://other/data/t"),
+        ("file:///data/t", HOME, "file:///data/t"),
+        ("file:/data/t", HOME, "file:/data/t"),
+        ("s3:///data/t", HOME, "s3:///data/t"),
+        ("/data/t", {"fs.defaultFS": "viewfs:///"}, "viewfs:///data/t"),
+        ("t", {**HOME, "storage.Working_Directory": "s3://b/x/"}, "s3://b/x/t"),
+        ("/t", {"working_directory": "s3://b/x"}, "s3://b/t"),
+    ],
+)  # fmt: skip
+def test_paths_are_resolved_as_hadoop_does(path, settings, uri):
+    assert resolve_path(path, settings) == uri
+    assert resolve_path(uri, settings) == uri or not working_directory(settings)
+
+
+def test_local_paths_of_catalogs_stay_local():
+    assert with_scheme("/data/t", {}) == "/data/t"
+    assert with_scheme("/data/t", HOME) == "file:///data/t"
+    assert with_scheme("s3://b/t", HOME) == "s3://b/t"
+
+
+def test_core_site_says_what_paths_mean(tmp_path, monkeypatch):
+    for name in ("SPARK_CONF_DIR", "SPARK_HOME", "HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HADOOP_USER_NAME", "ann")
+    assert settings_of_site() == {}
+    of_spark, of_hadoop = tmp_path / "spark" / "conf", tmp_path / "hadoop"
+    for folder, host in ((of_hadoop, "of-hadoop"), (of_spark, "of-spark")):
+        folder.mkdir(parents=True)
+        site = f"<property><name>fs.defaultFS</name><value> hdfs://{host} </value></property>"
+        (folder / "core-site.xml").write_text(f"<configuration>{site}</configuration>")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(of_hadoop))
+    assert resolve_path("t", settings_of_site()) == "hdfs://of-hadoop/user/ann/t"
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    assert settings_of_site()["fs.defaultFS"] == "hdfs://of-spark"
+
+
+def test_working_directory_is_no_argument_of_a_store():
+    assert "working_directory" not in s3({"storage.working_directory": "s3://b/x"})

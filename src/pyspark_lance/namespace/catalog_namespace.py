@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark_lance.errors import StorageError
 from pyspark_lance.namespace.namespace import Name
 from pyspark_lance.store.credential_issuer import Issuer
-from pyspark_lance.store.hadoop_options import hadoop_of
+from pyspark_lance.store.hadoop_options import hadoop_of, resolve_path
 from pyspark_lance.store.registered_catalog import RegisteredCatalog
 from pyspark_lance.store.rest_client import RestCatalog
 from pyspark_lance.table.version.table import Table
@@ -53,5 +53,6 @@ class CatalogNamespace(ABC):
     def _table(self, name: Name, reply: Any) -> Table:
         """Return the table at the location that the catalog's reply has."""
         location, storage = Issuer(self.catalog, name).read(reply)
+        location = resolve_path(location, {**self.hadoop, **self.storage})
         hadoop = hadoop_of(location, self.hadoop)
         return Table(location, {**hadoop, **self.storage, **storage})

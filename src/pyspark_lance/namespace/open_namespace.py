@@ -10,7 +10,7 @@ from pyspark_lance.namespace.directory import DirectoryNamespace
 from pyspark_lance.namespace.namespace import Name, Namespace, object_id, refuse_location
 from pyspark_lance.namespace.registered import RegisteredNamespace
 from pyspark_lance.namespace.rest import RestNamespace
-from pyspark_lance.store.hadoop_options import hadoop_of
+from pyspark_lance.store.hadoop_options import hadoop_of, resolve_path
 from pyspark_lance.store.registered_catalog import RegisteredCatalog
 from pyspark_lance.store.rest_client import RestCatalog
 from pyspark_lance.store.storage_options import PREFIX
@@ -48,6 +48,7 @@ def open_namespace(
         return RestNamespace(RestCatalog(named["uri"], headers, delimiter), storage, hadoop)
     root = named.get("root") or named.get("path")
     if impl == "dir" and root:
+        root = resolve_path(root, {**hadoop, **storage})
         return DirectoryNamespace(
             Table(root, {**hadoop_of(root, hadoop), **storage}),
             _flag(named, "manifest_enabled"),

@@ -48,6 +48,7 @@ class LanceDataSource(DataSource):
             from pyspark_lance.spark.source.plugin_state import advise_on_plugin
 
             advise_on_plugin()
+            self._know_site()
         self._pinned: PinnedVersion | None = None
         self._feed: PinnedFeed | None = None
         # An error is ignored here: a write may create the table, and a read raises the error
@@ -56,6 +57,19 @@ class LanceDataSource(DataSource):
             with contextlib.suppress(LanceError, OSError):
                 self._pin()
         trim_worker_overhead()
+
+    def _know_site(self) -> None:
+        """Add what Hadoop's files say of a path without a host: Spark passes no settings."""
+        from pyspark_lance.store.hadoop_options import has_host, settings_of_site
+
+        # LanceTable has resolved its path by the settings of the session.
+        if keys.HADOOP in self.options or has_host(self.options.get("path", "/")):
+            return
+        settings = settings_of_site()
+        if settings:
+            import json
+
+            self.options[keys.HADOOP] = json.dumps(settings)
 
     def __getstate__(self) -> dict[str, Any]:
         """Storage options are among the options, and Spark keeps the pickle."""

@@ -2,7 +2,8 @@
 
 A session of Spark has them in its Hadoop configuration: from ``spark.hadoop.*``, ``core-site.xml``
 or ``spark.conf.set``. They travel among the storage options of a table under their own names, and
-are translated where a store is opened, as its bucket decides which of them count.
+are translated where a store is opened, as its bucket decides which of them count. The file system
+of paths without a scheme, ``fs.defaultFS``, is looked at earlier: where a path becomes a table.
 
 Storage options take precedence. Credentials count together: a storage option that is one of them
 turns off all credentials of Hadoop; so do endpoints, with the scheme and the addressing style.
@@ -10,7 +11,9 @@ turns off all credentials of Hadoop; so do endpoints, with the scheme and the ad
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from ipaddress import ip_address
@@ -25,6 +28,16 @@ _SCHEMES: Final = {
     "abfs": "fs.azure.", "abfss": "fs.azure.", "az": "fs.azure.",
     "gs": "fs.gs.", "gcs": "fs.gs.",
 }  # fmt: skip
+
+DEFAULT_FS: Final = "fs.defaultFS"
+USER: Final = "user.name"
+"""The name of the session's user in Hadoop, whose home relative paths begin at."""
+_HOMES: Final = "dfs.user.home.dir.prefix"
+_GOOGLE_DIRECTORY: Final = "fs.gs.working.dir"
+OF_PATHS: Final = (DEFAULT_FS, USER, _HOMES, _GOOGLE_DIRECTORY)
+"""Settings that say what a path means."""
+WORKING_DIRECTORY: Final = "working_directory"
+"""The storage option that stands for them."""
 
 _S3A: Final = "org.apache.hadoop.fs.s3a."
 _AMAZON: Final = ("com.amazonaws.auth.", "software.amazon.awssdk.auth.credentials.", _S3A)
@@ -54,7 +67,95 @@ _ENCRYPTIONS: Final = {"SSE-S3": "AES256", "AES256": "AES256", "SSE-KMS": "aws:k
 _TENANT: Final = re.compile(r"https://[^/]+/([^/]+)/")
 _GOOGLE: Final = "https://storage.googleapis.com"
 
+URI_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*?):(?=/)")
+"""The scheme of a URI; a path without one may have a colon, too."""
+_HOST: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*?://[^/]")
+
 _Get = Callable[[str], str | None]
+
+
+def resolve_path(path: str, settings: Mapping[str, str]) -> str:
+    """Return the URI that a path means in a session, as Hadoop resolves it.
+
+    A path without a scheme is in the default file system, or in that of the storage option
+    ``working_directory``; a URI without a host, ``hdfs:///path``, is on the host of that one, if it
+    has the same scheme. Local paths are returned unchanged.
+
+    ``settings``: Hadoop's settings of the session, and storage options, under any of their names.
+    """
+    directory = working_directory(settings)
+    if not directory:
+        return path
+    scheme, _, rest = directory.partition("://")
+    host, _, folder = rest.partition("/")
+    match = URI_SCHEME.match(path)
+    if match is None:
+        if not path.startswith("/"):
+            path = "/".join(filter(None, (folder, path)))
+        return f"{scheme}://{host}/{path.lstrip('/')}"
+    inside = path[match.end() :]
+    if match[1].lower() != scheme.lower() or has_host(path):
+        return path
+    return f"{scheme}://{host}/{inside.lstrip('/')}"
+
+
+def working_directory(settings: Mapping[str, str]) -> str:
+    """Return the URI of the folder of relative paths; '' if it is that of the process."""
+    for name, text in settings.items():
+        if name.strip().lower().removeprefix("storage.") == WORKING_DIRECTORY:
+            return text.strip().rstrip("/")
+    default = settings.get(DEFAULT_FS, "")
+    scheme, _, rest = default.partition("://")
+    host = rest.partition("/")[0]
+    if is_local(default):
+        return ""
+    if hadoop_prefix(f"{scheme}://") == "fs.gs.":
+        folder = settings.get(_GOOGLE_DIRECTORY, "")
+    else:
+        folder = f"{(settings.get(_HOMES) or '/user').rstrip('/')}/{settings.get(USER, '')}"
+    return f"{scheme}://{host}/{folder.strip('/')}".rstrip("/")
+
+
+def settings_of_site() -> dict[str, str]:
+    """What ``core-site.xml`` says of paths, for a process that knows no settings of a session."""
+    folders = [
+        os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    ]
+    folders += [os.environ.get(name, "") for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR")]
+    files = (os.path.join(folder, "core-site.xml") for folder in folders if os.path.isabs(folder))
+    file = next(filter(os.path.isfile, files), None)
+    if file is None:
+        return {}
+    from xml.etree import ElementTree  # noqa: PLC0415
+
+    read = {
+        one.findtext("name"): one.findtext("value") or ""
+        for one in ElementTree.parse(file).iter("property")
+    }
+    known: dict[str, str] = {name: read[name].strip() for name in OF_PATHS if name in read}
+    return {**known, USER: user_name()} if DEFAULT_FS in known else {}
+
+
+def user_name() -> str:
+    """The name of the user in Hadoop, where it is not known from a session."""
+    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+
+
+def has_host(uri: str) -> bool:
+    """Whether a URI names a host or a bucket, so that no setting changes what it means."""
+    return _HOST.match(uri) is not None
+
+
+def is_local(default_fs: str) -> bool:
+    """Whether paths without a scheme are local where ``fs.defaultFS`` has this value."""
+    return default_fs.strip().lower().partition(":")[0] in ("", "file", "local")
+
+
+def with_scheme(path: str, settings: Mapping[str, str]) -> str:
+    """Return a resolved path so that it is not resolved again; ``settings``: see above."""
+    if not working_directory(settings) or URI_SCHEME.match(path):
+        return path
+    return f"file://{os.path.abspath(path)}"
 
 
 def hadoop_of(uri: str, settings: Mapping[str, str]) -> dict[str, str]:

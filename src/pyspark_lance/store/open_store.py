@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.store.hadoop_options import URI_SCHEME
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.storage_options import SAME_PROTOCOL, allowed_roots
 
-SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*?):(?=/)")
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -60,7 +59,7 @@ def split_uri(uri: str) -> tuple[str, str]:
         raise InvalidInputError("the path of a table must not be empty")
     if "\0" in uri:
         raise InvalidInputError(f"{uri!r} is not a path: it has a NUL in it")
-    match = SCHEME.match(uri)
+    match = URI_SCHEME.match(uri)
     if match is None:
         return "file", _normal(uri) if uri[0] == "/" else os.path.abspath(os.path.expanduser(uri))
     scheme = match[1].lower()

@@ -15,8 +15,9 @@ from typing import Final
 from urllib.parse import unquote
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.store.hadoop_options import URI_SCHEME
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.open_store import SCHEME, open_store, split_uri
+from pyspark_lance.store.open_store import open_store, split_uri
 from pyspark_lance.store.storage_options import ALLOWED, PREFIX, allowed_roots
 
 _SAME_KIND: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
@@ -62,7 +63,7 @@ def root_of_url(uri: str) -> str:
 
     Lance writes URLs there, with escapes. The paths that users give have none.
     """
-    match = SCHEME.match(uri)
+    match = URI_SCHEME.match(uri)
     if match is None or match[1].lower() != "file" or "%" not in uri:
         return uri
     path = unquote(split_uri(uri)[1])
@@ -123,7 +124,7 @@ def _kind_and_authority(uri: str) -> tuple[str, str]:
 
 def is_absolute(uri: str) -> bool:
     """Return whether a path or URI is independent of the working directory."""
-    return uri.startswith("/") or SCHEME.match(uri) is not None
+    return uri.startswith("/") or URI_SCHEME.match(uri) is not None
 
 
 def _chain(uri: str) -> list[str]:

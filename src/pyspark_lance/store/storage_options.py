@@ -24,7 +24,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.store.hadoop_options import is_hadoop, translate_hadoop
+from pyspark_lance.store.hadoop_options import WORKING_DIRECTORY, is_hadoop, translate_hadoop
 
 PREFIX = "storage."
 MANIFEST_STORE = "manifest_store"
@@ -44,7 +44,9 @@ SAME_PROTOCOL: Final = {
 }
 """fsspec's names of schemes that have another one there."""
 # Of the table, not of the file system.
-_OF_TABLES = (ALLOWED, MANIFEST_STORE, "dynamodb_endpoint", ISSUER, EXPIRES, CLIENT)
+_OF_TABLES = (
+    ALLOWED, MANIFEST_STORE, "dynamodb_endpoint", ISSUER, EXPIRES, CLIENT, WORKING_DIRECTORY,
+)  # fmt: skip
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _BOOLEANS = frozenset(_TRUE + _FALSE)

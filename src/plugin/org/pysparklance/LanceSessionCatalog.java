@@ -1,6 +1,8 @@
 package org.pysparklance;
 
+import java.net.URI;
 import java.util.*;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.analysis.*;
 import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
@@ -229,14 +231,26 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     return create(ident, source.columns(), NewTable.of(table));
   }
 
+  /** A location as Spark resolves it: a relative one is in the folder of the database. */
+  private static String inDatabase(Identifier ident, String location) {
+    if (location.startsWith("/") || location.matches("(?i)[a-z][a-z0-9+.:-]*?:/.*")) {
+      return location;
+    }
+    URI database = SparkSession.active().sessionState().catalog()
+        .getDatabaseMetadata(ident.namespace()[0]).locationUri();
+    return new Path(new Path(database), new Path(null, null, location)).toString();
+  }
+
   /** The entry of a new table in the catalog, with its location. */
   private static Map<String, String> entry(Identifier ident, Map<String, String> given) {
     Map<String, String> properties = new HashMap<>(given);
     properties.put(TableCatalog.PROP_PROVIDER, "lance");
-    String path = properties.get(TableCatalog.OPTION_PREFIX + "path");
+    String path = properties.remove(TableCatalog.OPTION_PREFIX + "path");
     if (path != null) {
       properties.putIfAbsent(TableCatalog.PROP_LOCATION, path);
     }
+    properties.computeIfPresent(TableCatalog.PROP_LOCATION,
+        (name, location) -> inDatabase(ident, location));
     if (!properties.containsKey(TableCatalog.PROP_LOCATION)) {
       TableIdentifier name = new TableIdentifier(ident.name(), Option.apply(ident.namespace()[0]));
       properties.put(TableCatalog.PROP_LOCATION, CatalogUtils.URIToString(
@@ -290,7 +304,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     CaseInsensitiveStringMap own = optionsOf(known);
     CaseInsensitiveStringMap given = Options.ofTable(new CaseInsensitiveStringMap(properties));
     String path = own.get("path");
-    String wanted = given.getOrDefault("path", path);
+    String wanted = given.containsKey("path") ? inDatabase(ident, given.get("path")) : path;
     if (!Options.isSamePath(path, wanted)) {
       throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the table is at " + path
           + ", and replacing it leaves it there\n  hint: leave out the location, or DROP TABLE "

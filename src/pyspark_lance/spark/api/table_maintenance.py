@@ -15,6 +15,7 @@ from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.analyze_job import plan_analysis, store_statistics
 from pyspark_lance.spark.jobs.stages import run_on_executors
+from pyspark_lance.spark.options.hadoop_settings import session_table
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
@@ -365,7 +366,7 @@ class TableMaintenance:
         """
         return copy_with_stable_row_ids(
             self._table,
-            Table(target, self._table.storage),
+            session_table(self._spark, target, self._table.storage),
             change_settings(options_of_change(options, self._table, self._spark)),
             rewrite=partial(rewrite_on_executors, self._spark),
         )

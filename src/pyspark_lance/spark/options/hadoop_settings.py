@@ -14,7 +14,19 @@ from xml.etree import ElementTree
 from pyspark.sql import SparkSession
 
 from pyspark_lance.spark.options.spellings import to_option_strings
-from pyspark_lance.store.hadoop_options import hadoop_of, hadoop_prefix
+from pyspark_lance.store.hadoop_options import (
+    DEFAULT_FS,
+    OF_PATHS,
+    USER,
+    WORKING_DIRECTORY,
+    hadoop_of,
+    hadoop_prefix,
+    has_host,
+    is_local,
+    resolve_path,
+    user_name,
+    working_directory,
+)
 from pyspark_lance.store.storage_options import PREFIX, hadoop_as_storage
 from pyspark_lance.table.version.table import Table
 
@@ -33,7 +45,9 @@ def session_table(
 
     ``storage``: storage options, which take precedence.
     """
-    return Table(path, {**session_hadoop(spark, path), **to_option_strings(storage or {})}, branch)
+    options = to_option_strings(storage or {})
+    root = resolve_path(path, {**settings_of_paths(spark, path), **options})
+    return Table(root, {**session_hadoop(spark, root), **options}, branch)
 
 
 def hadoop_options(spark: SparkSession, path: str) -> dict[str, str]:
@@ -52,8 +66,32 @@ def hadoop_options(spark: SparkSession, path: str) -> dict[str, str]:
         {'storage.region': 'eu-west-1'}
         >>> spark.conf.unset("fs.s3a.endpoint.region")
     """
-    translated = hadoop_as_storage(path, session_hadoop(spark, path))
+    directory = working_directory(settings_of_paths(spark, path))
+    root = resolve_path(path, {WORKING_DIRECTORY: directory})
+    translated = hadoop_as_storage(root, session_hadoop(spark, root))
+    if root != path:
+        translated[WORKING_DIRECTORY] = directory
     return {PREFIX + name: text for name, text in translated.items()}
+
+
+def settings_of_paths(spark: SparkSession | None, path: str) -> dict[str, str]:
+    """The settings of a session that say what a path without a host means; none if it is local."""
+    if spark is None or has_host(path):
+        return {}
+    if not hasattr(spark, "_jsparkSession"):
+        default = spark.conf.get(DEFAULT_FS, None) or spark.conf.get(_OF_SPARK + DEFAULT_FS, None)
+        return {DEFAULT_FS: default or "", USER: user_name()}
+    own = spark.conf.get(DEFAULT_FS, None)
+    if is_local(own or str(spark.sparkContext._jsc.hadoopConfiguration().get(DEFAULT_FS))):
+        return {}  # without copying all settings
+    jvm: Any = spark._jvm
+    conf, hadoop = spark._jsparkSession.sessionState().newHadoopConf(), jvm.org.apache.hadoop
+    user = hadoop.security.UserGroupInformation.getCurrentUser().getShortUserName()
+    others = {name: conf.get(name) for name in OF_PATHS}
+    known = {
+        **others, DEFAULT_FS: hadoop.fs.FileSystem.getDefaultUri(conf).toString(), USER: user
+    }  # fmt: skip
+    return {name: str(text) for name, text in known.items() if text}
 
 
 def session_hadoop(spark: SparkSession | None, path: str) -> dict[str, str]:

@@ -27,7 +27,13 @@ from pyspark_lance.spark.options.times import (
     parse_timestamp,
     session_time_zone,
 )
-from pyspark_lance.store.hadoop_options import hadoop_of, is_hadoop
+from pyspark_lance.store.hadoop_options import (
+    hadoop_of,
+    has_host,
+    is_hadoop,
+    resolve_path,
+    settings_of_site,
+)
 from pyspark_lance.table.cdf.change_window import Bound, Deduplication, Layout
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
@@ -137,7 +143,7 @@ class ReadOptions:
         path = _path_to_read(canonical, options)
         columns = canonical.get("columns")
         return cls(
-            table=Table(path, {**_hadoop(path, options), **storage}, canonical.get("branch")),
+            table=_table(path, options, storage, canonical.get("branch")),
             at=VersionSpec(
                 version=parsed(canonical, "version", parse_count),
                 timestamp_ns=parsed(
@@ -219,7 +225,7 @@ class WriteOptions:
         _refuse_other_rows(options)
         mode = parsed(canonical, "writeMode", parse_write_mode)
         path = _path_to_write(canonical)
-        table = Table(path, {**_hadoop(path, options), **storage}, canonical.get("branch"))
+        table = _table(path, options, storage, canonical.get("branch"))
         table_properties, as_options = split_table_properties(parameters.properties, table.root)
         canonical = {**as_options, **canonical}
         return cls(
@@ -266,7 +272,10 @@ def storage_options_of(table: Table) -> dict[str, str]:
         for name, value in table.storage.items()
         if name not in hadoop
     }
-    return {**options, keys.HADOOP: json.dumps(hadoop)} if hadoop else options
+    # Without settings, too, the path is resolved.
+    if hadoop or (not has_host(table.root) and settings_of_site()):
+        options[keys.HADOOP] = json.dumps(hadoop)
+    return options
 
 
 def sent_hadoop(options: Mapping[str, str]) -> dict[str, str]:
@@ -275,9 +284,13 @@ def sent_hadoop(options: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def _hadoop(path: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Those that are for the store of a path."""
-    return hadoop_of(path, sent_hadoop(options)) if keys.HADOOP in options else {}
+def _table(
+    path: str, options: Mapping[str, str], storage: Mapping[str, str], branch: str | None
+) -> Table:
+    """The table that a path means in the session, with the settings for its store."""
+    hadoop = sent_hadoop(options) if keys.HADOOP in options else {}
+    root = resolve_path(path, {**hadoop, **storage})
+    return Table(root, {**hadoop_of(root, hadoop), **storage}, branch)
 
 
 def check_full_overwrite(options: Mapping[str, str]) -> None:

@@ -41,6 +41,7 @@ from pyspark_lance.spark.sql.plugin_responses import (
     Response,
     TablesResponse,
 )
+from pyspark_lance.store.hadoop_options import resolve_path, with_scheme
 from pyspark_lance.table.version.table import Table
 
 AnyTableRequest = TypeVar("AnyTableRequest", bound=TableRequest)
@@ -75,7 +76,8 @@ def locate(request: AnyTableRequest, *, hint: bool) -> AnyTableRequest:
             f"there is no table {shown((*parent, own)) if own else repr(own)} in the catalog",
             hint=_suggest_name(own, names.tables(tuple(parent))) if hint else "",
         )
-    options = CaseInsensitiveDict({**request.options, **_options_of(table, shown_as)})
+    found = _options_of(table, sent_hadoop(request.options), shown_as)
+    options = CaseInsensitiveDict({**request.options, **found})
     return replace(request, options=options, name=())
 
 
@@ -86,10 +88,10 @@ def _suggest_name(name: str, tables: Sequence[str]) -> str:
     return f"a table that is named by its path has a slash in its name: `./{name}`"
 
 
-def _options_of(table: Table, suffix: str = "") -> dict[str, str]:
+def _options_of(table: Table, hadoop: Mapping[str, str], suffix: str = "") -> dict[str, str]:
     # Without Hadoop's settings, which every call brings along.
     opening = opening_options(storage_options_of(table))
-    return {"path": table.root + suffix, **opening}
+    return {"path": with_scheme(table.root, hadoop) + suffix, **opening}
 
 
 _OPENING = re.compile(r"(?i)path$|storage\.")
@@ -122,9 +124,11 @@ def _or_no_namespace(kind: type[NamespaceResponse]) -> Callable[[AnyHandler], An
 @_or_no_namespace(PlaceResponse)
 def place(request: PlaceRequest) -> PlaceResponse:
     """Return the options that open a new table."""
-    names = _namespace(request)
-    placed = names.place(_name(names, request.name), request.location)
-    return PlaceResponse(options=_options_of(placed))
+    names, hadoop, location = _namespace(request), sent_hadoop(request.options), request.location
+    if location is not None:
+        location = resolve_path(location, hadoop)
+    placed = names.place(_name(names, request.name), location)
+    return PlaceResponse(options=_options_of(placed, hadoop))
 
 
 def register(request: RegisterRequest) -> Response:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -343,7 +343,7 @@ def metadata_read(options: Mapping[str, str], *, writes: bool = False) -> Metada
     read = ReadOptions.parse(options)
     if open_existing(read.table.on_branch(None)) is not None:
         return None
-    table = replace(read.table, root=match["table"])
+    table = ReadOptions.parse({**options, "path": match["table"]}).table
     if open_existing(table.on_branch(None)) is None:
         return None  # the caller raises the error of a missing table
     known = METADATA_TABLES.get(match["kind"])

@@ -1,23 +1,29 @@
 package org.pysparklance.python;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.security.alias.CredentialProviderFactory;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * Hadoop's settings of the session for stores: credentials, endpoints and the like, as Parquet files
- * of the same session are opened. Python translates them into storage options, which take
+ * of the same session are opened, and the default file system, if it is not the local one. Python
+ * resolves paths and translates them into storage options, which take
  * precedence. They join the options on the way to Python only, so that no plan shows them.
  */
 final class HadoopSettings {
   /** Named so that Spark's default redaction hides the value wherever options are shown. */
   private static final String OPTION = "_lance.hadoop_secrets";
   private static final List<String> PREFIXES = List.of("fs.s3a.", "fs.azure.", "fs.gs.");
+  private static final String HOMES = "dfs.user.home.dir.prefix";
   private static final String PROVIDERS = "security.credential.provider.path";
 
   private HadoopSettings() {}
@@ -36,9 +42,42 @@ final class HadoopSettings {
    */
   static Map<String, String> of(CaseInsensitiveStringMap options, boolean isNamed) {
     String path = options.get("path");
+    boolean hasHost = path != null && path.matches("(?i)[a-z][a-z0-9+.:-]*?://[^/].*");
+    boolean isResolved = !hasHost && (path != null || isNamed) && hasRemoteDefault();
     boolean mayBeRemote = path == null ? isNamed
-        : path.matches("(?i)(s3[an]?|s3\\+ddb|abfss?|az|gcs|gs)://.*");
-    return mayBeRemote ? read(SparkSession.active().sessionState().newHadoopConf()) : Map.of();
+        : isResolved || path.matches("(?i)(s3[an]?|s3\\+ddb|abfss?|az|gcs|gs)://.*");
+    if (!mayBeRemote) {
+      return Map.of();
+    }
+    Configuration conf = SparkSession.active().sessionState().newHadoopConf();
+    Map<String, String> found = read(conf);
+    if (isResolved) {
+      addPlace(conf, found);
+    }
+    return found;
+  }
+
+  /** Whether paths without a scheme are in another file system than the local one. */
+  static boolean hasRemoteDefault() {
+    // Without a copy of all settings, of which there are a thousand.
+    String name = FileSystem.FS_DEFAULT_NAME_KEY;
+    String known = SQLConf.get().getConfString(name,
+        Running.context().hadoopConfiguration().get(name, ""));
+    return !known.isBlank() && !known.trim().matches("(?i)(file|local)(:.*)?");
+  }
+
+  /** What Python resolves paths with: the default file system, and where its homes are. */
+  private static void addPlace(Configuration conf, Map<String, String> found) {
+    found.put(FileSystem.FS_DEFAULT_NAME_KEY, FileSystem.getDefaultUri(conf).toString());
+    try {
+      found.put("user.name", UserGroupInformation.getCurrentUser().getShortUserName());
+    } catch (IOException unknown) {
+      throw new UncheckedIOException(unknown);
+    }
+    String homes = conf.get(HOMES);
+    if (homes != null) {
+      found.put(HOMES, homes);
+    }
   }
 
   /** What is set beyond Hadoop's own defaults, with what its credential files hold. */

@@ -63,7 +63,9 @@ public final class Options {
   }
 
   private static String plainPath(String path) {
-    return path.replaceFirst("^file:/+", "/").replaceAll("/+$", "");
+    String plain = path.replaceFirst("^file:/+", "/").replaceAll("/+$", "");
+    // A catalog shows the whole URI of a path that a statement gives without its scheme.
+    return HadoopSettings.hasRemoteDefault() ? plain.replaceFirst("^\\w+://[^/]*", "") : plain;
   }
 
   /** The option value of a Spark timestamp in microseconds since 1970. */
