@@ -6,6 +6,7 @@ import sys
 import threading
 import traceback
 
+import pyarrow as pa
 import pytest
 from s3_server import s3_server, s3_table_root  # noqa: F401
 from store_conformance import StoreConformance, paths
@@ -14,6 +15,10 @@ from pyspark_lance.errors import CorruptFileError, StorageError
 from pyspark_lance.store import s3_requests
 from pyspark_lance.store.object_store import ByteRange
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.write.write_plan import WriteSettings
+from pyspark_lance.table.write.write_table import create_table
 
 pytestmark = pytest.mark.s3
 
@@ -279,6 +284,50 @@ def test_expiring_credentials_are_renewed_by_provider_chain(
     assert first.startswith("KEY")
     # They end within less time than a client trusts them.
     assert int(second.removeprefix("KEY")) > int(first.removeprefix("KEY"))
+
+
+@pytest.fixture(params=["s3fs", "obstore"])
+def of_file(request, s3_server, s3_table_root, monkeypatch, tmp_path):  # noqa: F811
+    """A table with keys from a file, and a function that replaces them and ends the old ones."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    options = {"endpoint_url": s3_server.endpoint, "region": "us-east-1", "allow_http": "true"}
+
+    def write(key):
+        (tmp_path / "credentials").write_text(
+            f"[job]\naws_access_key_id = {key}\naws_secret_access_key = s\naws_session_token = t\n"
+        )
+
+    def replace_keys():
+        write("second-of-file")
+        s3_server.ended_keys.add("first-of-file")
+
+    write("first-of-file")
+    chosen = {"s3_client": request.param, "profile": "job"}
+    yield Table(s3_table_root, options | chosen), replace_keys
+    s3_server.ended_keys.clear()
+
+
+def test_changed_credential_files_are_read_again(of_file):
+    table, replace_keys = of_file
+    first = table.store()
+    first.put("x", b"1")
+    replace_keys()
+    with pytest.raises(StorageError, match="expired"):
+        first.get("x")
+    assert bytes(table.store().get("x")) == b"1"
+
+
+def test_cached_versions_are_read_with_new_credentials(of_file):
+    table, replace_keys = of_file
+    create_table(table, pa.schema([("id", pa.int64())]), WriteSettings())
+    old = Snapshot.open(table)
+    replace_keys()
+    found = Snapshot.open(table)
+    assert found.file is old.file  # from the cache
+    assert list(found.store.list("_versions"))
 
 
 def test_equal_options_share_connections(

@@ -27,6 +27,7 @@ class S3Server:
         requests: Method and path of every request, in order; clear it to count.
         access_keys: With which key each request was signed, in order.
         ignores_conditions: Whether a conditional put replaces an existing object.
+        ended_keys: Keys whose requests are refused with ``ExpiredToken``.
         lose_answers: Methods whose next request is carried out but answered with an error 500.
     """
 
@@ -35,6 +36,7 @@ class S3Server:
     access_keys: list = field(default_factory=list)
     ignores_conditions: bool = False
     lose_answers: list = field(default_factory=list)
+    ended_keys: set = field(default_factory=set)
     access_key: str = "test-access-key-id"
     secret_key: str = "test-secret-access-key"
 
@@ -97,6 +99,10 @@ def running_server():
         found.requests.append((method, environ["PATH_INFO"], environ.get("HTTP_RANGE", "")))
         signed = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2]
         found.access_keys.append(signed.partition("/")[0])
+        if found.access_keys[-1] in found.ended_keys:
+            reply = b"<Error><Code>ExpiredToken</Code><Message>it has expired</Message></Error>"
+            start_response("400 Bad Request", [("Content-Length", str(len(reply)))])
+            return [reply]
         if method in found.lose_answers:
             found.lose_answers.remove(method)
             list(dispatch(self, environ, lambda *answer: None))

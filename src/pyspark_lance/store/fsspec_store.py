@@ -385,6 +385,7 @@ class FsspecStore(ObjectStore):
         if self._protocol == "s3":
             given = arguments.get("config_kwargs", {})
             arguments["config_kwargs"] = s3_requests.client_config(given, CONNECTIONS)
+            _drop_old_clients(arguments)
         if self._protocol == "gcs":
             arguments["requests_timeout"] = _google_timeout(arguments.get("requests_timeout", {}))
 
@@ -599,6 +600,18 @@ def _google_timeout(given: Mapping[str, float]) -> Any:
         "sock_read": s3_requests.READ_TIMEOUT_S,
     }
     return ClientTimeout(**{**default, **given})
+
+
+_files_of_clients: tuple[tuple[str, int, int], ...] = ()
+
+
+def _drop_old_clients(arguments: Mapping[str, Any]) -> None:
+    """Make new clients of S3 after a change of the files of credentials that others have read."""
+    global _files_of_clients
+    files = s3_requests.credential_files(arguments)
+    if files and files != _files_of_clients:
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        _files_of_clients = files
 
 
 def _file_system(protocol: str, url: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:

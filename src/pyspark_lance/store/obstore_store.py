@@ -94,7 +94,8 @@ def open_obstore(url: str, options: StorageOptions) -> ObstoreStore:
     else:
         environment = tuple(item for item in os.environ.items() if item[0].startswith("AWS_"))
         arguments = json.dumps(options.arguments, sort_keys=True)
-        client = _shared_client(bucket, arguments, environment)
+        files = s3_requests.credential_files(options.arguments)
+        client = _shared_client(bucket, arguments, environment, files)
         if isinstance(client, S3Store):
             user = hashlib.sha256(arguments.encode()).hexdigest()
             return ObstoreStore(url, options, client, user)
@@ -378,11 +379,15 @@ def _leaf_names(arguments: Mapping[str, Any], above: str = "") -> set[str]:
 
 @lru_cache(maxsize=64)
 def _shared_client(
-    bucket: str, arguments_json: str, environment: tuple[tuple[str, str], ...]
+    bucket: str,
+    arguments_json: str,
+    environment: tuple[tuple[str, str], ...],
+    _files: tuple[tuple[str, int, int], ...],
 ) -> S3Store | str:
     """Return a client, shared by all tables of a bucket, or what obstore does not support.
 
-    ``arguments_json``: arguments of s3fs; ``environment``: AWS's variables, which both read.
+    ``arguments_json``: arguments of s3fs; ``environment``: AWS's variables, which both read;
+    ``_files``: state of the files that both read, after a change of which the client is a new one.
     """
     arguments, variables = json.loads(arguments_json), dict(environment)
     config = arguments.get("config_kwargs", {})

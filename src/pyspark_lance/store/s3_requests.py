@@ -6,6 +6,7 @@ event loop and translates their errors.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -19,6 +20,10 @@ ROUNDS_OF_RETRIES: Final = 3
 """Attempts of s3fs: after time-outs and broken connections it repeats botocore's attempts."""
 # Response bodies may break off after the client's own retries.
 _READ_ATTEMPTS = 3
+_CREDENTIAL_FILES: Final = (
+    ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+    ("AWS_CONFIG_FILE", "~/.aws/config"),
+)
 MAX_KEYS_PER_DELETE = 1000
 MAX_KEYS_PER_PAGE = 1000
 
@@ -36,6 +41,23 @@ def client_config(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
         default = {"mode": "standard", "max_attempts": _RETRIES}
         config["retries"] = {**default, **given.get("retries", {})}
     return config
+
+
+def credential_files(arguments: Mapping[str, Any]) -> tuple[tuple[str, int, int], ...]:
+    """Return name, time and size of AWS's files of credentials that a client may have read.
+
+    botocore reads them once, and renews nothing that they hold: after a change, a new client is
+    needed. Empty if the arguments contain credentials.
+    """
+    if arguments.get("anon") or (arguments.get("key") and arguments.get("secret")):
+        return ()
+    found = []
+    for variable, default in _CREDENTIAL_FILES:
+        name = os.path.expanduser(os.environ.get(variable) or default)
+        with contextlib.suppress(OSError):
+            known = os.stat(name)
+            found.append((name, known.st_mtime_ns, known.st_size))
+    return tuple(found)
 
 
 async def get_object(fs: Any, full: str, last_bytes: int | None = None) -> tuple[bytes, int]:

@@ -96,7 +96,8 @@ class Snapshot:
             cached = _cache.get(key)
             if cached is not None:
                 _cache.move_to_end(key)
-                return cached
+                # The store of the cached one may have credentials that have ended.
+                return replace(cached, store=store) if "://" in store.uri else cached
         snapshot = cls.of_file(table, store, _read(own, store, location))
         with _cache_lock:
             _cache[key] = snapshot
