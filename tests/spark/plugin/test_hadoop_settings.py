@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import lance
 import pytest
 from s3_server import s3_server  # noqa: F401
+from spark_releases import needs
 from spark_sessions import session_settings
 
 from pyspark_lance import LanceTable
@@ -169,3 +170,65 @@ def test_other_threads_use_hadoop_settings(s3, s3_server, path):  # noqa: F811
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(write).result() == 3
     assert LanceTable.forPath(s3, path).delete("id = 1").num_deleted_rows == 1
+
+
+@pytest.fixture
+def shared_settings(plugin, s3_server, monkeypatch):  # noqa: F811
+    """Hadoop's settings of all sessions, with keys that a test changes."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    shared = plugin.sparkContext._jsc.hadoopConfiguration()
+    settings = {**settings_of(s3_server), "fs.s3a.session.token": "token-1"}
+    settings["fs.s3a.access.key"] = "first-of-stream"
+    for name, value in settings.items():
+        shared.set(name, value)
+    yield shared
+    for name in settings:
+        shared.unset(name)
+    s3_server.ended_keys.clear()
+
+
+def test_streams_take_keys_that_change(plugin, s3_server, shared_settings, tmp_path):  # noqa: F811
+    """Source and sink, whose first keys end while the query runs."""
+    path = f"s3a://{s3_server.new_bucket()}/t"
+    plugin.range(2).write.format("lance").save(path)
+    rows = plugin.readStream.format("lance").option("consumer", "copy").load(path)
+    sink = rows.writeStream.format("lance").option("checkpointLocation", str(tmp_path))
+    query = sink.start(f"{path}-copy")
+    try:
+        query.processAllAvailable()
+        shared_settings.set("fs.s3a.access.key", "second-of-stream")
+        shared_settings.set("fs.s3a.session.token", "token-2")
+        plugin.range(2, 3).write.format("lance").mode("append").save(path)
+        query.processAllAvailable()
+        s3_server.ended_keys.add("first-of-stream")
+        plugin.range(3, 4).write.format("lance").mode("append").save(path)
+        query.processAllAvailable()
+        assert query.exception() is None
+        shown = str(query.recentProgress) + query._jsq.toString()
+        assert "second-of-stream" not in shown
+        assert "token-2" not in shown
+    finally:
+        query.stop()
+    assert ids(s3_server, f"{path}-copy") == [0, 1, 2, 3]
+
+
+@needs("limits of micro-batches")
+def test_available_now_ends_after_keys_change(plugin, s3_server, shared_settings):  # noqa: F811
+    """The query ends at the version that is the newest when its process is replaced."""
+    path, seen = f"s3a://{s3_server.new_bucket()}/t", []
+    for number in range(3):
+        plugin.range(number, number + 1).write.format("lance").mode("append").save(path)
+
+    def write(rows, batch):
+        seen.extend(row.id for row in rows.collect())
+        if batch == 0:
+            shared_settings.set("fs.s3a.access.key", "third-of-stream")
+        if len(seen) < 8:
+            new = plugin.range(10 + batch, 11 + batch).write.format("lance")
+            new.mode("append").save(path)
+
+    rows = plugin.readStream.format("lance").option("readChangeFeed", "true")
+    rows = rows.option("startingVersion", "0").option("maxVersionsPerTrigger", "1").load(path)
+    rows.writeStream.foreachBatch(write).trigger(availableNow=True).start().awaitTermination()
+    assert seen == [0, 1, 2, 10]

@@ -21,15 +21,17 @@ public final class PythonStreams {
 
   public static MicroBatchStream read(
       CaseInsensitiveStringMap options, StructType columns, String checkpoint) {
-    CaseInsensitiveStringMap all = inSession(options);
-    return ((SupportsRead) table(columns, all)).newScanBuilder(all).build()
-        .toMicroBatchStream(checkpoint);
+    return RenewedStream.of(inSession(options), all ->
+        ((SupportsRead) table(columns, all)).newScanBuilder(all).build()
+            .toMicroBatchStream(checkpoint));
   }
 
   /** {@code splitBy} may be null. */
   public static StreamingWrite write(CaseInsensitiveStringMap options, String splitBy,
       LogicalWriteInfo asked, boolean overwrites) {
-    CaseInsensitiveStringMap all = Options.with(inSession(options), "_lance.split_by", splitBy,
+    // Spark plans the write of each batch, with the settings of then.
+    CaseInsensitiveStringMap settings = HadoopSettings.addTo(inSession(options));
+    CaseInsensitiveStringMap all = Options.with(settings, "_lance.split_by", splitBy,
         "_lance.application", Running.context().applicationId());
     WriteBuilder builder = ((SupportsWrite) table(asked.schema(), all))
         .newWriteBuilder(new WriteInfo(all, asked.queryId(), asked.schema()));
@@ -42,10 +44,10 @@ public final class PythonStreams {
     return source.getTable(columns, new Transform[0], options.asCaseSensitiveMap());
   }
 
-  /** With the session's settings: of times, ANSI mode, how names compare, and Hadoop's. */
+  /** With the session's settings: of times, ANSI mode, and how names compare. */
   private static CaseInsensitiveStringMap inSession(CaseInsensitiveStringMap options) {
     SQLConf session = SQLConf.get();
-    return Options.with(HadoopSettings.addTo(options),
+    return Options.with(options,
         "_lance.time_zone", session.sessionLocalTimeZone(),
         "_lance.ansi", String.valueOf(session.ansiEnabled()),
         "_lance.case_sensitive", String.valueOf(session.caseSensitiveAnalysis()),

@@ -1,0 +1,125 @@
+package org.pysparklance.python;
+
+import java.util.function.Function;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.streaming.*;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A stream that outlives the credentials it started with. Spark's Python process of a stream has the
+ * options of its start; if Hadoop's settings have changed since, a new process takes over before the
+ * next call. Offsets come with every call, so a process knows nothing that is lost.
+ */
+class RenewedStream implements MicroBatchStream, AcceptsLatestSeenOffset {
+  private final CaseInsensitiveStringMap options;
+  private final Function<CaseInsensitiveStringMap, MicroBatchStream> starts;
+  private CaseInsensitiveStringMap known;
+  private MicroBatchStream python;
+  private boolean isStopped;
+
+  private RenewedStream(CaseInsensitiveStringMap options, CaseInsensitiveStringMap known,
+      MicroBatchStream python, Function<CaseInsensitiveStringMap, MicroBatchStream> starts) {
+    this.options = options;
+    this.known = known;
+    this.python = python;
+    this.starts = starts;
+  }
+
+  /** @param starts starts the process of a stream with these options */
+  static MicroBatchStream of(CaseInsensitiveStringMap options,
+      Function<CaseInsensitiveStringMap, MicroBatchStream> starts) {
+    CaseInsensitiveStringMap known = HadoopSettings.addTo(options);
+    MicroBatchStream python = starts.apply(known);
+    return python instanceof SupportsTriggerAvailableNow
+        ? new Limited(options, known, python, starts)
+        : new RenewedStream(options, known, python, starts);
+  }
+
+  /** The process to ask, with the settings of now. */
+  protected final synchronized MicroBatchStream current() {
+    CaseInsensitiveStringMap now = isStopped ? known : HadoopSettings.addTo(options);
+    if (!now.equals(known)) {
+      LoggerFactory.getLogger(RenewedStream.class)
+          .info("the settings for the store of a stream have changed");
+      MicroBatchStream before = python;
+      python = starts.apply(now);
+      known = now;
+      before.stop();
+      onRenewed(python);
+    }
+    return python;
+  }
+
+  protected void onRenewed(MicroBatchStream renewed) {}
+
+  @Override public Offset initialOffset() { return current().initialOffset(); }
+
+  @Override public Offset latestOffset() { return current().latestOffset(); }
+
+  @Override public InputPartition[] planInputPartitions(Offset start, Offset end) {
+    return current().planInputPartitions(start, end);
+  }
+
+  @Override public PartitionReaderFactory createReaderFactory() {
+    return current().createReaderFactory();
+  }
+
+  @Override public Offset deserializeOffset(String json) { return python.deserializeOffset(json); }
+
+  @Override public void setLatestSeenOffset(Offset offset) {
+    if (current() instanceof AcceptsLatestSeenOffset accepting) {
+      accepting.setLatestSeenOffset(offset);
+    }
+  }
+
+  @Override public void commit(Offset end) { current().commit(end); }
+
+  @Override public synchronized void stop() {
+    isStopped = true;
+    python.stop();
+  }
+
+  @Override public String toString() { return python.toString(); }
+
+  /** A stream whose batches have limits, since Spark 4.2. */
+  private static final class Limited extends RenewedStream implements SupportsTriggerAvailableNow {
+    private boolean endsAtNewest;
+
+    Limited(CaseInsensitiveStringMap options, CaseInsensitiveStringMap known,
+        MicroBatchStream python, Function<CaseInsensitiveStringMap, MicroBatchStream> starts) {
+      super(options, known, python, starts);
+    }
+
+    @Override protected void onRenewed(MicroBatchStream renewed) {
+      if (endsAtNewest && renewed instanceof SupportsTriggerAvailableNow limited) {
+        limited.prepareForTriggerAvailableNow();
+      }
+    }
+
+    @Override public void prepareForTriggerAvailableNow() {
+      if (current() instanceof SupportsTriggerAvailableNow limited) {
+        limited.prepareForTriggerAvailableNow();
+      }
+      endsAtNewest = true;
+    }
+
+    @Override public ReadLimit getDefaultReadLimit() {
+      return current() instanceof SupportsAdmissionControl limited
+          ? limited.getDefaultReadLimit() : ReadLimit.allAvailable();
+    }
+
+    /** A process that could not open the table has no limits, and raises the error. */
+    @Override public Offset latestOffset(Offset start, ReadLimit limit) {
+      MicroBatchStream python = current();
+      return python instanceof SupportsAdmissionControl limited
+          ? limited.latestOffset(start, limit) : python.latestOffset();
+    }
+
+    @Override public Offset reportLatestOffset() {
+      return current() instanceof SupportsAdmissionControl limited
+          ? limited.reportLatestOffset() : null;
+    }
+  }
+}
