@@ -154,3 +154,12 @@ def test_cause_without_secrets_is_kept(failing, monkeypatch):
     with pytest.raises(StorageError) as caught:
         failing.get("x")
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("uri", "hint"),
+    [("ofs://om/v/b/t", "s3a://"), ("wasbs://c@a.blob.core.windows.net/t", "abfss://")],
+)
+def test_error_of_unknown_scheme_names_another(uri, hint):
+    with pytest.raises(UnsupportedFeatureError, match=hint):
+        open_store(uri)

@@ -298,6 +298,18 @@ def test_paths_are_resolved_as_hadoop_does(path, settings, uri):
     assert resolve_path(uri, settings) == uri or not working_directory(settings)
 
 
+def test_name_services_are_settings_of_hdfs_only():
+    settings = {**KEYS, "dfs.nameservices": "a", "fs.viewfs.mounttable.c.link./x": "hdfs://a/x"}
+    settings["dfs.datanode.data.dir"] = "/disk"
+    found = hadoop_of("hdfs://a/t", settings)
+    assert set(found) == set(settings) - set(KEYS) - {"dfs.datanode.data.dir"}
+    assert hadoop_of("viewfs://c/x", settings) == found
+    assert hadoop_of("s3a://b/t", settings) == KEYS
+    assert hadoop_as_storage("hdfs://A/t", {"dfs.ha.namenodes.A": "N"}) == {
+        "dfs.ha.namenodes.A": "N"
+    }
+
+
 def test_local_paths_of_catalogs_stay_local():
     assert with_scheme("/data/t", {}) == "/data/t"
     assert with_scheme("/data/t", HOME) == "file:///data/t"

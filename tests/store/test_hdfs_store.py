@@ -1,8 +1,10 @@
 """The store on a real HDFS, alone and with several writers."""
 
 import itertools
+import json
 import multiprocessing
 import os
+import pickle
 
 import pyarrow as pa
 import pytest
@@ -10,7 +12,10 @@ from hdfs_cluster import hdfs_cluster  # noqa: F401
 from store_conformance import StoreConformance
 
 from pyspark_lance.errors import InvalidInputError, StorageError, UnsupportedFeatureError
+from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.store.storage_options import hadoop_as_storage
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
@@ -120,6 +125,30 @@ def test_invalid_hdfs_paths_and_hosts_are_refused(root):
     assert open_store(f"{root}//a/./b%20c").uri == f"{root}/a/b%20c"
     with pytest.raises(InvalidInputError, match="names no host"):
         open_store("hdfs:/data/t")
+
+
+def test_name_services_of_the_session_are_known(hdfs_cluster, root):  # noqa: F811
+    """As ``hdfs-site.xml`` or ``spark.hadoop.dfs.*`` says; the first name node does not answer."""
+    append(root, 0, 3)
+    settings = {
+        "dfs.nameservices": "Both",
+        "dfs.ha.namenodes.Both": "nn1,nn2",
+        "dfs.namenode.rpc-address.Both.nn1": "127.0.0.1:1",
+        "dfs.namenode.rpc-address.Both.nn2": hdfs_cluster.uri.partition("://")[2],
+        "fs.s3a.secret.key": "shh-secret",
+    }
+    uri = f"hdfs://Both{root.removeprefix(hdfs_cluster.uri)}"
+    options = {keys.HADOOP: json.dumps({"fs.defaultFS": "hdfs://Both", **settings})}
+    path = root.removeprefix(hdfs_cluster.uri)
+    table = ReadOptions.parse({"path": path, **options}).table
+    assert table.root == uri
+    assert "fs.s3a.secret.key" not in table.storage
+    table = pickle.loads(pickle.dumps(table))
+    assert Snapshot.open(table, LATEST).num_rows() == 3
+    given = {
+        f"storage.{name}": text for name, text in hadoop_as_storage(uri, table.storage).items()
+    }
+    assert ReadOptions.parse({"path": uri, **given}).table.store().exists("_versions/x") is False
 
 
 def test_table_survives_stopped_data_node(root, hdfs_cluster):  # noqa: F811

@@ -404,8 +404,11 @@ class FsspecStore(ObjectStore):
                     raise
                 raise UnsupportedFeatureError(
                     f"no file system is known for {self.uri!r}",
-                    hint="check the URI; or install the package that gives fsspec this kind of "
-                    "URI, such as adlfs for abfss://",
+                    hint=_OTHER_SCHEMES.get(
+                        self._protocol,
+                        "check the URI; or install the package that gives fsspec this kind of "
+                        "URI, such as adlfs for abfss://",
+                    ),
                 ) from None
             if self._protocol == "s3":
                 fs.retries = s3_requests.ROUNDS_OF_RETRIES
@@ -602,6 +605,13 @@ def _google_timeout(given: Mapping[str, float]) -> Any:
     return ClientTimeout(**{**default, **given})
 
 
+_OTHER_SCHEMES = {
+    "ofs": "use the S3 gateway of Ozone: s3a://bucket/path",
+    "o3fs": "use the S3 gateway of Ozone: s3a://bucket/path",
+    "wasb": "use abfss://container@account.dfs.core.windows.net/path",
+    "wasbs": "use abfss://container@account.dfs.core.windows.net/path",
+    "swebhdfs": "use hdfs://host:port/path",
+}
 _files_of_clients: tuple[tuple[str, int, int], ...] = ()
 
 

@@ -1,5 +1,7 @@
 """Hadoop's settings of a store (``fs.s3a.*``, ``fs.azure.*``, ``fs.gs.*``) -> storage options.
 
+Those of HDFS go to its client under their own names.
+
 A session of Spark has them in its Hadoop configuration: from ``spark.hadoop.*``, ``core-site.xml``
 or ``spark.conf.set``. They travel among the storage options of a table under their own names, and
 are translated where a store is opened, as its bucket decides which of them count. The file system
@@ -22,11 +24,14 @@ from urllib.parse import urlsplit
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 
-PREFIXES: Final = ("fs.s3a.", "fs.azure.", "fs.gs.")
-_SCHEMES: Final = {
+# What a client of HDFS has to know of name services, with names of several name nodes.
+_HDFS: Final = ("dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.",
+    "fs.viewfs.mounttable.")  # fmt: skip
+PREFIXES: Final = ("fs.s3a.", "fs.azure.", "fs.gs.", *_HDFS)
+_SCHEMES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "s3": "fs.s3a.", "s3a": "fs.s3a.", "s3n": "fs.s3a.", "s3+ddb": "fs.s3a.",
     "abfs": "fs.azure.", "abfss": "fs.azure.", "az": "fs.azure.",
-    "gs": "fs.gs.", "gcs": "fs.gs.",
+    "gs": "fs.gs.", "gcs": "fs.gs.", "hdfs": _HDFS, "viewfs": _HDFS,
 }  # fmt: skip
 
 DEFAULT_FS: Final = "fs.defaultFS"
@@ -166,8 +171,11 @@ def hadoop_of(uri: str, settings: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in settings.items() if name.startswith(prefix)}
 
 
-def hadoop_prefix(uri: str) -> str:
-    """What names of Hadoop's settings for the store of ``uri`` begin with; '' if it has none."""
+def hadoop_prefix(uri: str) -> str | tuple[str, ...]:
+    """What names of Hadoop's settings for the store of ``uri`` begin with; '' if it has none.
+
+    For ``str.startswith``.
+    """
     return _SCHEMES.get(uri.partition("://")[0].lower(), "")
 
 

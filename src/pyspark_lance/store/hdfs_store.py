@@ -360,8 +360,10 @@ class HdfsStore(ObjectStore):
         raise StorageError(
             f"cannot {verb}: {' '.join(text.split())[:500]}",
             where=f"{self.uri}/{path}".rstrip("/"),
-            hint="check the address of the name node, HADOOP_CONF_DIR and, where the cluster has "
-            "Kerberos, the ticket"
+            hint="check the address of the name node; of a name service, dfs.nameservices, "
+            "dfs.ha.namenodes.… and dfs.namenode.rpc-address.… of the session or in "
+            "HADOOP_CONF_DIR; of a mount table, fs.viewfs.mounttable.… and its linkFallback; and, "
+            "where the cluster has Kerberos, the ticket"
             if verb in ("open", "list")
             else "",
         ) from self._options.safe_cause(cause)

@@ -164,6 +164,8 @@ def hadoop_as_storage(uri: str, settings: Mapping[str, str]) -> dict[str, str]:
     """The storage options of a URI that Hadoop's settings stand for, without the prefix."""
     scheme, _, rest = uri.partition("://")
     scheme = scheme.lower()
+    if scheme in ("hdfs", "viewfs"):
+        return dict(settings)
     protocol = SAME_PROTOCOL.get(scheme, scheme)
     hadoop = dict(named_options(settings))
     return translate_hadoop(protocol, rest.partition("/")[0], hadoop, ())

@@ -174,6 +174,18 @@ def test_paths_mean_what_they_mean_to_parquet(plugin, hdfs_cluster):  # noqa: F8
                 assert exists(f"{whole}/{log}")
                 assert plugin.read.format(kind).load(path).count() == 3
                 assert plugin.read.format(kind).load(f"{hdfs_cluster.uri}{whole}").count() == 3
+        proxies = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
+        services = {
+            "dfs.nameservices": "both",
+            "dfs.ha.namenodes.both": "nn1,nn2",
+            "dfs.namenode.rpc-address.both.nn1": "127.0.0.1:1",
+            "dfs.namenode.rpc-address.both.nn2": hdfs_cluster.uri.partition("://")[2],
+            "dfs.client.failover.proxy.provider.both": proxies,
+        }
+        with session_settings(plugin, services):
+            for kind in ("parquet", "lance"):
+                assert plugin.read.format(kind).load(f"hdfs://both/c/{kind}").count() == 3
+            assert LanceTable.forPath(plugin, "hdfs://both/c/lance").toDF().count() == 3
         name = f"t_{uuid.uuid4().hex[:8]}"
         for kind in ("parquet", "lance"):
             plugin.sql(f"CREATE TABLE {name} USING {kind} LOCATION '/loc/{kind}' AS SELECT 1L id")

@@ -31,7 +31,7 @@ from pyspark_lance.store.storage_options import PREFIX, hadoop_as_storage
 from pyspark_lance.table.version.table import Table
 
 _OF_SPARK: Final = "spark.hadoop."
-_DEFAULTS: Final = "core-default.xml"
+_DEFAULTS: Final = "-default.xml"
 _PROVIDER_PATH: Final = "security.credential.provider.path"
 
 
@@ -110,7 +110,7 @@ def session_hadoop(spark: SparkSession | None, path: str) -> dict[str, str]:
     return hadoop_of(path, {**of_spark, **known})
 
 
-def _of_classic(spark: Any, prefix: str) -> Iterator[tuple[str, str]]:
+def _of_classic(spark: Any, prefix: str | tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """What is set beyond Hadoop's own defaults, with what its credential files hold."""
     conf, jvm = spark._jsparkSession.sessionState().newHadoopConf(), spark._jvm
     writer = jvm.java.io.StringWriter()
@@ -118,7 +118,9 @@ def _of_classic(spark: Any, prefix: str) -> Iterator[tuple[str, str]]:
     has_files = False
     for one in ElementTree.fromstring(writer.toString()):
         name, source = one.findtext("name") or "", one.findtext("source")
-        is_set = source != _DEFAULTS and bool((one.findtext("value") or "").strip())
+        is_set = not (source or "").endswith(_DEFAULTS) and bool(
+            (one.findtext("value") or "").strip()
+        )
         if name.startswith(prefix) and is_set:
             yield name, str(conf.get(name))  # with variables replaced
         has_files |= name.endswith(_PROVIDER_PATH) and is_set
@@ -126,7 +128,9 @@ def _of_classic(spark: Any, prefix: str) -> Iterator[tuple[str, str]]:
         yield from _of_credential_files(conf, jvm, prefix)
 
 
-def _of_credential_files(conf: Any, jvm: Any, prefix: str) -> Iterator[tuple[str, str]]:
+def _of_credential_files(
+    conf: Any, jvm: Any, prefix: str | tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
     """Secrets that Hadoop keeps in files, ``hadoop.security.credential.provider.path``."""
     factory = jvm.org.apache.hadoop.security.alias.CredentialProviderFactory
     for provider in factory.getProviders(conf):

@@ -22,7 +22,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class HadoopSettings {
   /** Named so that Spark's default redaction hides the value wherever options are shown. */
   private static final String OPTION = "_lance.hadoop_secrets";
-  private static final List<String> PREFIXES = List.of("fs.s3a.", "fs.azure.", "fs.gs.");
+  private static final List<String> PREFIXES = List.of("fs.s3a.", "fs.azure.", "fs.gs.",
+      "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.",
+      "fs.viewfs.mounttable.");
   private static final String HOMES = "dfs.user.home.dir.prefix";
   private static final String PROVIDERS = "security.credential.provider.path";
 
@@ -45,7 +47,7 @@ final class HadoopSettings {
     boolean hasHost = path != null && path.matches("(?i)[a-z][a-z0-9+.:-]*?://[^/].*");
     boolean isResolved = !hasHost && (path != null || isNamed) && hasRemoteDefault();
     boolean mayBeRemote = path == null ? isNamed
-        : isResolved || path.matches("(?i)(s3[an]?|s3\\+ddb|abfss?|az|gcs|gs)://.*");
+        : isResolved || path.matches("(?i)(s3[an]?|s3\\+ddb|abfss?|az|gcs|gs|hdfs|viewfs)://.*");
     if (!mayBeRemote) {
       return Map.of();
     }
@@ -104,7 +106,7 @@ final class HadoopSettings {
   private static boolean isSet(Configuration conf, Map.Entry<String, String> one) {
     String[] sources = conf.getPropertySources(one.getKey());
     return !one.getValue().isBlank() && (sources == null || sources.length == 0
-        || !sources[sources.length - 1].equals("core-default.xml"));
+        || !sources[sources.length - 1].endsWith("-default.xml"));
   }
 
   private static void readCredentialFiles(Configuration conf, Map<String, String> found) {
