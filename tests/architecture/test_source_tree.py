@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pyspark_lance"
+LANCE_TABLE = SOURCE / "spark" / "api" / "lance_table.py"
 FILES = [p for p in SOURCE.rglob("*.py") if "proto" not in p.parent.name]
 
 
@@ -27,7 +28,30 @@ def test_package_import_loads_no_heavy_library():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_modules_have_limited_length(path):
-    assert len(path.read_text().splitlines()) <= 1_000
+    text = path.read_text()
+    length = len(text.splitlines())
+    if path == LANCE_TABLE:  # most of it is the reference of the API: signatures and docstrings
+        length -= sum(map(_reference_length, _methods_of_lance_table()))
+    assert length <= 1_000
+
+
+def test_methods_of_lance_table_only_delegate():
+    methods = _methods_of_lance_table()
+    assert len(methods) > 70
+    for method in methods:
+        statements = [node for node in ast.walk(method) if isinstance(node, ast.stmt)]
+        assert len(statements) <= 14, method.name  # itself, its docstring and a dozen
+
+
+def _methods_of_lance_table():
+    (table,) = [one for one in ast.parse(LANCE_TABLE.read_text()).body if hasattr(one, "bases")]
+    return [one for one in table.body if isinstance(one, ast.FunctionDef)]
+
+
+def _reference_length(method):
+    first = method.body[0]
+    is_docstring = isinstance(first, ast.Expr)
+    return (first.end_lineno if is_docstring else first.lineno - 1) - method.lineno + 1
 
 
 def test_test_names_are_short():

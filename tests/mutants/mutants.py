@@ -1368,14 +1368,14 @@ MUTANTS = (
     ),
     Mutant(
         "an error of a change does not say of which table",
-        "spark/options/spellings.py",
+        "spark/api/public_methods.py",
         "        if not error.where:",
         "        if False:",
         ("tests/spark/test_public_calls.py",),
     ),
     Mutant(
         "an option that a method has no use for is passed over",
-        "spark/options/spellings.py",
+        "spark/api/argument_checks.py",
         "        if option is not None and option in accepted:",
         "        if option is not None:",
         ("tests/spark/test_public_calls.py",),

@@ -25,15 +25,15 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
-from pyspark_lance.spark.api.table_creation import LanceTableBuilder
-from pyspark_lance.spark.jobs.merge_job import MergeRequest
-from pyspark_lance.spark.options.option_table import OPTIONS, canonical_options
-from pyspark_lance.spark.options.spellings import (
+from pyspark_lance.spark.api.public_methods import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,
     accepted_options,
-    checks_keywords,
+    checks_calls,
 )
+from pyspark_lance.spark.api.table_creation import LanceTableBuilder
+from pyspark_lance.spark.jobs.merge_job import MergeRequest
+from pyspark_lance.spark.options.option_table import OPTIONS, canonical_options
 from pyspark_lance.table.dml.choose_rewrite import RewriteMode
 
 # Every other method changes the table.
@@ -117,6 +117,12 @@ OF_ALL_TYPES = (
 MAPPINGS = {"Mapping[str, str]", "Mapping[str, str | None]", "Mapping[str, object]"}
 
 
+def test_methods_have_one_wrapper(tmp_path):
+    for name, (call, _) in public_calls(str(tmp_path)).items():
+        method = getattr(call, "__func__", vars(call).get("__init__", call))
+        assert not hasattr(method.__wrapped__, "__wrapped__"), name
+
+
 def test_missing_argument_error_hides_cause():
     with pytest.raises(TypeError, match="forPath: missing a required argument: 'path'") as raised:
         LanceTable.forPath("/data/events")
@@ -156,7 +162,7 @@ def test_arguments_of_wrong_type_are_refused(tmp_path):
 def test_numpy_integers_become_plain_integers(tmp_path):
     """They reach a method as plain ones, wherever its annotation names a number."""
 
-    @checks_keywords
+    @checks_calls
     class Asked:
         def of(self, k: int, versions: Sequence[int] = (), at: int | str | None = None, *more: int):
             return k, versions, at, more
@@ -192,6 +198,8 @@ def test_numpy_integers_become_plain_integers(tmp_path):
         (lambda table: table.merge(None, "target.id = source.id"), "give a DataFrame of Spark"),
         (lambda table: table.applyChanges([(1,)], keys=["id"]), "give a DataFrame of Spark"),
         (lambda table: table.delete(5), "give a SQL text or a Column"),
+        (lambda table: table.leftoverFiles(b"x"), "give a timedelta or a text or a number"),
+        (lambda table: table.leftoverFiles(retentionHours=b"x"), "give a timedelta or a text"),
         (lambda table: table.update(["id = 1"], {"id": "2"}), "give a SQL text or a Column"),
     ],
 )

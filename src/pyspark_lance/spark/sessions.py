@@ -23,24 +23,24 @@ _NO_SOURCE: Final = "[DATA_SOURCE_NOT_FOUND]"  # Spark's only error of a failed 
 
 
 @contextmanager
-def check_session(owner: Any, *, needs_session: bool) -> Iterator[None]:
-    """Convert errors that occur because the session of ``owner`` was stopped.
+def check_session(spark: Any, uri: str, *, needs_session: bool) -> Iterator[None]:
+    """Convert errors that occur because a session was stopped.
 
-    ``owner``: an object with ``_spark``, and perhaps ``_table``. ``needs_session``: raise the error
-    at once, rather than for work that needs a job.
+    ``spark``: the session of an object, None for objects without one; ``uri``: the table of the
+    object. ``needs_session``: raise the error at once, rather than for work that needs a job.
 
     Raises:
         InvalidInputError: The session was stopped.
     """
-    if needs_session and is_stopped(_session_of(owner)):
-        raise _stopped(owner)
+    if needs_session and is_stopped(spark):
+        raise _stopped(uri)
     try:
         yield
     except Exception as error:
         says_enough = isinstance(error, LanceError) and _NO_SOURCE not in str(error)
-        if says_enough or not is_stopped(_session_of(owner)):
+        if says_enough or not is_stopped(spark):
             raise
-        raise _stopped(owner) from None
+        raise _stopped(uri) from None
 
 
 def is_stopped(spark: Any) -> bool:
@@ -50,15 +50,10 @@ def is_stopped(spark: Any) -> bool:
     return bool(getattr(spark, "is_stopped", False))  # of Connect
 
 
-def _session_of(owner: Any) -> Any:
-    return getattr(owner, "_spark", None)
-
-
-def _stopped(owner: Any) -> InvalidInputError:
-    table = getattr(owner, "_table", None)
+def _stopped(uri: str) -> InvalidInputError:
     return InvalidInputError(
         "the Spark session of this table was stopped",
-        "" if table is None else table.uri,
+        uri,
         "create it again with the active session: LanceTable.forPath(spark, …)",
     )
 

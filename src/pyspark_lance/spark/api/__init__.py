@@ -1,4 +1,4 @@
-"""LanceTable: its methods by topic, and its builders.
+"""LanceTable, its builders, and the work of its longer methods.
 
 May import: spark.sql, spark.jobs and all below.
 """

@@ -7,9 +7,7 @@ this module notifies the JVM plugin. Without the plugin, nothing is refreshed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
@@ -22,20 +20,6 @@ if TYPE_CHECKING:
     from pyspark_lance.table.version.table import Table
 
 logger = logging.getLogger(__name__)
-
-_Method = TypeVar("_Method", bound=Callable[..., Any])
-
-
-def refreshes_cached(method: _Method) -> _Method:
-    """Decorate a method of ``LanceTable`` that commits a version."""
-
-    @wraps(method)
-    def call(self: Any, *args: Any, **given: Any) -> Any:
-        done = method(self, *args, **given)
-        refresh_cached(self._spark, self._table)
-        return done
-
-    return call  # type: ignore[return-value]
 
 
 def refresh_cached(spark: SparkSession, table: Table) -> None:

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.api.public_methods import checks_calls
 from pyspark_lance.spark.api.unsupported_attributes import UnsupportedAttributes
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression
 from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, MergeRequest, SparkClause
-from pyspark_lance.spark.options.spellings import checks_keywords
 from pyspark_lance.table.dml.choose_rewrite import RewriteMode, adds_or_removes_rows
 from pyspark_lance.table.dml.merge import Match, MergeClause, check_clauses
 from pyspark_lance.table.dml.row_change import ChangeResult, RowAction
 
 
-@checks_keywords
+@checks_calls
 class LanceMergeBuilder(UnsupportedAttributes):
     """The builder of a merge; ``execute()`` runs it.
 

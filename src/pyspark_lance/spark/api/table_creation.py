@@ -1,4 +1,4 @@
-"""The methods of ``LanceTable`` that create tables, and the builder of a new table."""
+"""Create tables: directly from a schema, or with a builder, as in Delta."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
+from typing import Generic, TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
@@ -17,22 +17,18 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from pyspark_lance.spark.api.argument_checks import check_argument_names
 from pyspark_lance.spark.api.cached_tables import refresh_cached
+from pyspark_lance.spark.api.public_methods import COMMIT_OPTIONS, FILE_OPTIONS, checks_calls
 from pyspark_lance.spark.api.unsupported_attributes import UnsupportedAttributes
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.column_jobs import declared_columns, parsed_schema
 from pyspark_lance.spark.options.hadoop_settings import session_table
-from pyspark_lance.spark.options.option_table import check_properties
+from pyspark_lance.spark.options.option_table import check_properties, to_option_strings
 from pyspark_lance.spark.options.parse_options import WriteOptions
-from pyspark_lance.spark.options.spellings import (
-    COMMIT_OPTIONS,
-    FILE_OPTIONS,
-    check_option_names,
-    checks_keywords,
-    to_option_strings,
-)
 from pyspark_lance.spark.options.write_settings import session_options, write_settings
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import plan_write
 from pyspark_lance.table.write.write_table import commit_write, create_table
 
@@ -70,7 +66,7 @@ class NewTable:
     cluster_by: tuple[str, ...] = ()
 
 
-@checks_keywords
+@checks_calls
 class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
     """The builder of a table, as in Delta; ``execute()`` creates it, in one version.
 
@@ -215,7 +211,7 @@ def create_table_from_builder(new: NewTable) -> None:
     write = WriteOptions.parse(options)
     write = replace(write, table_properties=properties, cluster_by=new.cluster_by)
     if existing is None or new.if_exists is IfExists.FAIL:
-        with _unless(new.if_exists is IfExists.KEEP):
+        with _suppress_existing(new.if_exists is IfExists.KEEP):
             create_table(table, columns, write_settings(write, overwrite=False))
         return
     settings = write_settings(write, overwrite=True)
@@ -223,7 +219,7 @@ def create_table_from_builder(new: NewTable) -> None:
     refresh_cached(new.spark, table)
 
 
-def _unless(kept: bool) -> AbstractContextManager[None]:
+def _suppress_existing(kept: bool) -> AbstractContextManager[None]:
     """Ignore that another writer created the table concurrently, if an existing table is kept."""
     return suppress(TableAlreadyExistsError) if kept else nullcontext()
 
@@ -237,154 +233,33 @@ _OPTIONS_OF_CREATE = (
 )
 
 
-@checks_keywords
-class TableCreation:
-    """Creates tables: directly from a schema, or with a builder, as in Delta."""
+def create_empty_table(
+    spark: SparkSession,
+    path: str,
+    schema: str | StructType,
+    *,
+    options: Mapping[str, object],
+    storage_options: Mapping[str, str],
+    if_not_exists: bool,
+) -> dict[str, str]:
+    """Create a table, and return its storage options; see ``LanceTable.create``."""
+    given = to_option_strings(options)
+    plain = [name for name in given if "." not in name]
+    check_argument_names("create", plain, options=_OPTIONS_OF_CREATE, where=path)
+    write = WriteOptions.parse({**given, **session_options(spark), "path": path})
+    storage = {**write.table.storage, **to_option_strings(storage_options)}
+    table = session_table(spark, path, storage)
+    if not (if_not_exists and table_exists(table)):
+        columns = declared_columns(spark, schema, write.column_types)
+        with _suppress_existing(if_not_exists):
+            create_table(table, columns, write_settings(write, overwrite=False))
+    return storage
 
-    if TYPE_CHECKING:
 
-        def __init__(
-            self,
-            spark: SparkSession,
-            path: str,
-            storageOptions: Mapping[str, str] | None = None,  # noqa: N803
-        ) -> None: ...
-
-    @overload
-    @classmethod
-    def create(cls, spark: SparkSession) -> LanceTableBuilder[Self]: ...
-
-    @overload
-    @classmethod
-    def create(
-        cls,
-        spark: SparkSession,
-        path: str,
-        schema: str | StructType,
-        *,
-        ifNotExists: bool = ...,  # noqa: N803
-        options: Mapping[str, object] | None = ...,
-        storageOptions: Mapping[str, str] | None = ...,  # noqa: N803
-    ) -> Self: ...
-
-    @classmethod
-    def create(
-        cls,
-        spark: SparkSession,
-        path: str | None = None,
-        schema: str | StructType | None = None,
-        *,
-        ifNotExists: bool = False,  # noqa: N803
-        options: Mapping[str, object] | None = None,
-        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
-    ) -> Self | LanceTableBuilder[Self]:
-        """Create an empty table; with only a session, return a builder, as in Delta.
-
-        Args:
-            spark: The session.
-            path: Root of the table; without path and schema, a builder is returned.
-            schema: ``"id bigint not null, name string"`` or a StructType; ``NOT NULL`` is
-                kept.
-            ifNotExists: Keeps an existing table, whatever its schema.
-            options: As for ``df.write``: ``enableStableRowIds``, ``fileFormatVersion``,
-                ``<column>.fixed_size_list``, ``userMetadata``, …; options that do not apply to
-                a new table are refused.
-            storageOptions: As for ``forPath``.
-
-        Raises:
-            TableAlreadyExistsError: The table exists, and ``ifNotExists`` is false.
-            InvalidInputError: An option does not apply here.
-
-        Examples:
-            >>> new = LanceTable.create(spark, f"{folder}/new", "id bigint NOT NULL, name string")
-            >>> new.toDF().columns
-            ['id', 'name']
-        """
-        if path is None and schema is None:
-            return LanceTableBuilder(NewTable(spark, IfExists.FAIL), cls)
-        if path is None or schema is None:
-            raise InvalidInputError(
-                f"create needs a {'path' if path is None else 'schema'}", path or ""
-            )
-        given = to_option_strings(options or {})
-        plain = [name for name in given if "." not in name]
-        check_option_names("create", plain, options=_OPTIONS_OF_CREATE, where=path)
-        write = WriteOptions.parse({**given, **session_options(spark), "path": path})
-        storage = {**write.table.storage, **to_option_strings(storageOptions or {})}
-        if not (ifNotExists and cls.isLanceTable(spark, path, storage)):
-            columns = declared_columns(spark, schema, write.column_types)
-            try:
-                table = session_table(spark, path, storage)
-                create_table(table, columns, write_settings(write, overwrite=False))
-            except TableAlreadyExistsError:
-                if not ifNotExists:
-                    raise
-        return cls(spark, path, storage)
-
-    @classmethod
-    def isLanceTable(  # noqa: N802
-        cls,
-        spark: SparkSession,
-        path: str,
-        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
-    ) -> bool:
-        """Return whether there is a Lance table at ``path``.
-
-        Args:
-            spark: The session.
-            path: Root of the table, or of a branch.
-            storageOptions: As for ``forPath``.
-
-        Examples:
-            >>> LanceTable.isLanceTable(spark, path)
-            True
-        """
-        try:
-            Snapshot.open(session_table(spark, path, storageOptions))
-        except TableNotFoundError:
-            return False
-        return True
-
-    @classmethod
-    def createIfNotExists(cls, spark: SparkSession) -> LanceTableBuilder[Self]:  # noqa: N802
-        """Return a builder that keeps an existing table, as in Delta.
-
-        Args:
-            spark: The session.
-
-        Examples:
-            >>> builder = LanceTable.createIfNotExists(spark).location(f"{folder}/built")
-            >>> builder.addColumn("id", "bigint").execute().toDF().columns
-            ['id']
-        """
-        return LanceTableBuilder(NewTable(spark, IfExists.KEEP), cls)
-
-    @classmethod
-    def createOrReplace(cls, spark: SparkSession) -> LanceTableBuilder[Self]:  # noqa: N802
-        """Return a builder that replaces an existing table with one new version, as in Delta.
-
-        Args:
-            spark: The session.
-
-        Examples:
-            >>> builder = LanceTable.createOrReplace(spark).location(path)
-            >>> builder.addColumn("id", "bigint").execute().toDF().columns
-            ['id']
-            >>> spark.read.format("lance").option("version", 1).load(path).count()
-            3
-        """
-        return LanceTableBuilder(NewTable(spark, IfExists.REPLACE), cls)
-
-    @classmethod
-    def replace(cls, spark: SparkSession) -> LanceTableBuilder[Self]:
-        """Return a builder like ``createOrReplace``, but the table must exist.
-
-        Args:
-            spark: The session.
-
-        Examples:
-            >>> builder = LanceTable.replace(spark).location(path)
-            >>> builder.addColumn("id", "bigint").execute().toDF().columns
-            ['id']
-        """
-        return LanceTableBuilder(NewTable(spark, IfExists.NEEDED), cls)
+def table_exists(table: Table) -> bool:
+    """Return whether there is a Lance table."""
+    try:
+        Snapshot.open(table)
+    except TableNotFoundError:
+        return False
+    return True

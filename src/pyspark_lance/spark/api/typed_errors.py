@@ -43,8 +43,6 @@ _UNLOGGED = _Unlogged()
 def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") -> Iterator[None]:
     """Convert an exception of Spark that contains a ``LanceError`` to that error.
 
-    Also a decorator.
-
     ``columns``: returns the names that an expression may use, for suggestions. Spark only sees the
     needed columns, and would suggest one of them, or an internal name.
     """

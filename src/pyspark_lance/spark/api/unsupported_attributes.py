@@ -156,8 +156,11 @@ class UnsupportedAttributes:
             raise unknown_name(type(self), name)
 
 
-class NamesOfClass(type):
-    """The same for a class: ``LanceTable.isDeltaTable`` names ``isLanceTable``."""
+class UnsupportedClassAttributes(type):
+    """The same for attributes of a class: the hint of ``LanceTable.isDeltaTable``.
+
+    A metaclass, as Python calls no other ``__getattr__`` for a name that a class does not have.
+    """
 
     if not TYPE_CHECKING:
 

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as kinds
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import by_name, name_hint
 from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
 from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.table.scan.scan_statistics import outdated, statistics_entries
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -115,6 +117,25 @@ def _of_column(field: kinds.StructField) -> list[str]:
 def _text(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def analyze_table(
+    spark: SparkSession, table: Table, columns: Sequence[str] | None, settings: CommitSettings
+) -> MetadataResult:
+    """Compute and store the statistics of columns of the newest version; None for all."""
+    snapshot = Snapshot.open(table)
+    read = {**storage_options_of(table), "version": str(snapshot.version)}
+    if table.branch is not None:
+        read["branch"] = table.branch
+
+    def rows(**options: str) -> DataFrame:
+        return spark.read.format("lance").options(**read, **options).load(table.root)
+
+    found = []
+    for one in plan_analysis(rows().schema, columns):
+        part = rows(columns=",".join(map(quoted, one.columns))) if one.columns else rows()
+        found.append(part.selectExpr(one.expression).collect()[0][0])
+    return store_statistics(table, snapshot, found, settings)
 
 
 def store_statistics(

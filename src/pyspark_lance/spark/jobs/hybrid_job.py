@@ -24,18 +24,11 @@ from pyspark_lance.spark.jobs.search_job import (
 from pyspark_lance.spark.jobs.stages import Batches, map_in_arrow, over_tasks, stage
 from pyspark_lance.table.nearest.found_rows import Found
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
-from pyspark_lance.table.nearest.search_plan import NearestPlan
 from pyspark_lance.table.nearest.search_task import SearchTask, search
 from pyspark_lance.table.nearest.search_task import merge_found as merge_nearest
 from pyspark_lance.table.nearest.vectors import Queries
-from pyspark_lance.table.text.hybrid import Fusion, fuse
-from pyspark_lance.table.text.search_plan import (
-    TextFound,
-    TextPlan,
-    TextTask,
-    merge_found,
-    search_task,
-)
+from pyspark_lance.table.text.hybrid import HybridPlan, fuse
+from pyspark_lance.table.text.search_plan import TextFound, TextTask, merge_found, search_task
 
 TEXT_SCORE: Final = "_text_score"
 HYBRID_COLUMNS: Final = (
@@ -50,20 +43,17 @@ _Task = SearchTask | SegmentTask | TextTask
 
 @dataclass(frozen=True, slots=True)
 class HybridOutput:
-    """The plans of both searches, and the schema of the result."""
+    """The plan of both searches, and the schema of the result."""
 
-    text: TextPlan
-    vector: NearestPlan
-    queries: Queries  # One vector.
-    fusion: Fusion
-    k: int
+    plan: HybridPlan
     schema: StructType  # ``HYBRID_COLUMNS`` and columns of the table.
 
 
 def search_both(spark: SparkSession, output: HybridOutput) -> DataFrame:
     """Return the rows that words and a vector find, the best first."""
-    tasks: tuple[_Task, ...] = (*output.text.tasks, *output.vector.tasks)
-    found = over_tasks(spark, tasks, partial(_found, output.queries), "payload binary")
+    plan = output.plan
+    tasks: tuple[_Task, ...] = (*plan.text.tasks, *plan.vector.tasks)
+    found = over_tasks(spark, tasks, partial(_found, plan.queries), "payload binary")
     return map_in_arrow(found.repartition(1), stage(partial(_fused, output)), output.schema)
 
 
@@ -80,13 +70,14 @@ def _found(queries: Queries, tasks: Iterable[_Task]) -> Batches:
 
 
 def _fused(output: HybridOutput, batches: Batches) -> Batches:
+    plan = output.plan
     parts: list[Found | TextFound] = load_payloads(batches)
-    words = merge_found(output.text.merge, [one for one in parts if isinstance(one, TextFound)])
+    words = merge_found(plan.text.merge, [one for one in parts if isinstance(one, TextFound)])
     near = [one for one in parts if isinstance(one, Found)]
-    vector = merge_nearest(output.vector.merge, near, output.queries)
-    found = fuse(words, vector, output.fusion, output.k)
+    vector = merge_nearest(plan.vector.merge, near, plan.queries)
+    found = fuse(words, vector, plan.fusion, plan.k)
     more = (_nullable(found.text_score), _nullable(found.distance))
-    yield from ranked_batches(output.text.fetch, output.schema, found.rows, more)
+    yield from ranked_batches(plan.text.fetch, output.schema, found.rows, more)
 
 
 def _nullable(numbers: NDArray[np.float32]) -> pa.Array:

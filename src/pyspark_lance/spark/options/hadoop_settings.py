@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from pyspark.sql import SparkSession
 
-from pyspark_lance.spark.options.spellings import to_option_strings
+from pyspark_lance.spark.options.option_table import to_option_strings
 from pyspark_lance.store.hadoop_options import (
     DEFAULT_FS,
     OF_PATHS,

@@ -310,6 +310,15 @@ _COLUMN_WORDS = {
 }
 
 
+def to_option_strings(given: Mapping[str, object]) -> dict[str, str]:
+    """Convert options to the strings of the data source; leave out those that are None."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+        if value is not None
+    }
+
+
 def option_named(word: str) -> str | None:
     """Return the documented name of an option in any spelling; None if there is no such option."""
     option = _BY_WORD.get(normalize_name(word))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.spark.options.option_table import to_option_strings
 from pyspark_lance.spark.options.parse_options import WriteOptions
-from pyspark_lance.spark.options.spellings import to_option_strings
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.write.write_plan import WriteSettings

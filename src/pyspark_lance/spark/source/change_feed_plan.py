@@ -23,8 +23,10 @@ from pyspark_lance.spark.types.spark_types import (
     to_spark_type,
 )
 from pyspark_lance.table.cdf.change_feed import (
+    ChangeCounts,
     ChangeRequest,
     check_change_feed,
+    count_changes,
     feed_predicate_schema,
     plan_changes,
 )
@@ -73,6 +75,23 @@ class PinnedFeed:
     def pinned(self) -> PinnedVersion:
         """The version that the columns are taken from."""
         return PinnedVersion(self.table.uri, self.window.end, self.stamp)
+
+
+def count_feed_changes(options: ReadOptions) -> tuple[ChangeCounts, ...]:
+    """Count the changed rows of each version of a change feed, without opening data files.
+
+    Raises:
+        VersionNotFoundError: There is no such version, or it was cleaned up.
+    """
+    window: ChangeWindow | None = None
+    while True:
+        feed = pin_feed(options, None)
+        try:
+            return count_changes(feed.table, feed.window)
+        except VersionNotFoundError:
+            if feed.window == window:
+                raise
+            window = feed.window  # there is a newer version now
 
 
 def pin_feed(options: ReadOptions, pinned: PinnedVersion | None) -> PinnedFeed:

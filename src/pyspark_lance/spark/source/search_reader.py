@@ -6,7 +6,6 @@ One task, since they come in order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -28,12 +27,16 @@ from pyspark_lance.spark.source.read_plan import (
 )
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
-from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
-from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest, searched_bytes_of
+from pyspark_lance.table.nearest.search_plan import searched_bytes_of
 from pyspark_lance.table.nearest.search_task import read_found
-from pyspark_lance.table.nearest.vectors import parse_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.text.hybrid import Fusion, HybridPlan, search_both
+from pyspark_lance.table.text.hybrid import (
+    Fusion,
+    HybridOptions,
+    HybridPlan,
+    plan_hybrid,
+    search_both,
+)
 from pyspark_lance.table.text.queries import parse_query
 from pyspark_lance.table.text.search_plan import (
     SearchRequest,
@@ -44,7 +47,6 @@ from pyspark_lance.table.text.search_plan import (
     plan_search,
     search_task,
 )
-from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_identity import PinnedVersion
 
 # Of a text, or of what an index has of it.
@@ -110,7 +112,7 @@ class LanceSearchReader(DataSourceReader):
         self._plan: TextPlan | HybridPlan = (
             plan_search(snapshot, request)
             if asked.vector is None
-            else _plan_hybrid(snapshot, asked, request)
+            else plan_hybrid(snapshot, request, _hybrid_options(asked))
         )
 
     @clean_errors
@@ -141,29 +143,19 @@ def _text_bytes(plan: TextPlan) -> int:
     return _BYTES_OF_TEXT * sum(map(num_rows_of, plan.tasks))
 
 
-def _plan_hybrid(snapshot: Snapshot, asked: SearchOption, request: SearchRequest) -> HybridPlan:
+def _hybrid_options(asked: SearchOption) -> HybridOptions:
     check_k(asked.k)
     assert asked.k is not None
-    fusion = asked.fusion
-    fused = Fusion.parse(
-        fusion if isinstance(fusion, str) else dict(zip(("text", "vector"), fusion, strict=True))
-    )
-    vectors = vector_column(snapshot.schema, asked.vector_column)
-    kind, segments = metric_and_segments(snapshot, vectors, asked.metric)
-    queries, _ = parse_queries(asked.vector, vectors, kind)
-    of_each = replace(request, k=max(asked.k, asked.candidates))
-    assert of_each.k is not None
-    nearest = NearestRequest(
-        vectors,
-        kind,
-        of_each.k,
-        request.predicate,
-        request.columns,
-        request.system_columns,
-        segments,
-    )
-    return HybridPlan(
-        plan_search(snapshot, of_each), plan_nearest(snapshot, nearest), queries, fused, asked.k
+    fusion: object = asked.fusion
+    if isinstance(asked.fusion, tuple):
+        fusion = dict(zip(("text", "vector"), asked.fusion, strict=True))
+    return HybridOptions(
+        asked.vector,
+        asked.k,
+        Fusion.parse(fusion),
+        asked.vector_column,
+        asked.metric,
+        asked.candidates,
     )
 
 

@@ -36,7 +36,7 @@ from pyspark_lance.table.index.index_status import IndexStatus, index_status
 from pyspark_lance.table.index.segments import VECTOR
 from pyspark_lance.table.nearest.ivf_plan import unused_reason
 from pyspark_lance.table.refs.branches import branches_of
-from pyspark_lance.table.refs.tags import tags_of
+from pyspark_lance.table.refs.tags import consumers_of, tags_of
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
@@ -139,6 +139,7 @@ TAGS = columns(
     updatedAt=_TIME,
     metadata=MapType(_TEXT, _TEXT),
 )
+CONSUMERS = columns(name=_TEXT, version=_LONG, lag=_LONG, updatedAt=_TIME)
 BRANCHES = columns(name=_TEXT, parentBranch=_TEXT, parentVersion=_LONG, createdAt=_TIME)
 
 
@@ -265,6 +266,14 @@ def tag_rows(table: Table) -> Rows:
             {key: str(value) for key, value in tag.metadata.items()},
         )
         for tag in tags_of(table)
+    ]
+
+
+def consumer_rows(table: Table) -> Rows:
+    """Return rows of ``CONSUMERS``."""
+    return [
+        (consumer.name, consumer.version, consumer.lag, consumer.updatedAt)
+        for consumer in consumers_of(table)
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -11,12 +11,21 @@ from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.nearest.found_rows import FoundRows
-from pyspark_lance.table.nearest.search_plan import NearestPlan
+from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
+from pyspark_lance.table.nearest.search_plan import NearestPlan, NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.search_task import merge_found as merge_nearest
 from pyspark_lance.table.nearest.search_task import search
-from pyspark_lance.table.nearest.vectors import Queries
+from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
 from pyspark_lance.table.text.scoring import ScoredRows, best_rows, joined_rows
-from pyspark_lance.table.text.search_plan import TextPlan, merge_found, search_task
+from pyspark_lance.table.text.search_plan import (
+    SearchRequest,
+    TextPlan,
+    check_k,
+    merge_found,
+    plan_search,
+    search_task,
+)
+from pyspark_lance.table.version.snapshot import Snapshot
 
 RECIPROCAL_RANKS: Final = "rrf"
 # As in the paper that named it, and in Lance: first ranks count a little more than second ones.
@@ -63,6 +72,18 @@ class HybridRows:
 
 
 @dataclass(frozen=True, slots=True)
+class HybridOptions:
+    """What a search by words and a vector finds, besides the words."""
+
+    vector: object  # One vector.
+    k: int  # Rows to find.
+    fusion: Fusion
+    vector_column: str | None = None  # None for the only one.
+    metric: str | None = None  # None for that of the index, or ``l2``.
+    candidates: int = 100  # Rows of each search that are ranked together, at least ``k``.
+
+
+@dataclass(frozen=True, slots=True)
 class HybridPlan:
     """The plans of both searches."""
 
@@ -71,6 +92,31 @@ class HybridPlan:
     queries: Queries  # One vector.
     fusion: Fusion
     k: int
+
+
+def plan_hybrid(snapshot: Snapshot, words: SearchRequest, options: HybridOptions) -> HybridPlan:
+    """Plan both searches; the filter and the columns are those of ``words``, but not its ``k``.
+
+    Raises:
+        InvalidInputError: There is not one vector, or ``k`` is no number of rows.
+    """
+    check_k(options.k)
+    column = vector_column(snapshot.schema, options.vector_column)
+    metric, segments = metric_and_segments(snapshot, column, options.metric)
+    queries, is_one = parse_queries(options.vector, column, metric)
+    if not is_one:
+        raise InvalidInputError("hybridSearch takes one vector", hint="call it for each")
+    k = max(options.k, options.candidates)
+    nearest = NearestRequest(
+        column, metric, k, words.predicate, words.columns, words.system_columns, segments
+    )
+    return HybridPlan(
+        plan_search(snapshot, replace(words, k=k)),
+        plan_nearest(snapshot, nearest),
+        queries,
+        options.fusion,
+        options.k,
+    )
 
 
 def search_both(plan: HybridPlan) -> HybridRows:
