@@ -38,7 +38,6 @@ from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, count_changes, plan_changes
-from pyspark_lance.table.cdf.change_feed_task import run_changes
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.dml.commit_changes import commit_changes
 from pyspark_lance.table.dml.moved_rows import Clause, as_changes
@@ -48,7 +47,6 @@ from pyspark_lance.table.dml.run_changes import LocalRunner
 from pyspark_lance.table.dml.run_changes import run_changes as run_statement
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -403,7 +401,7 @@ def updates_and_deletes(path: str, versions: int) -> None:
 
 def scanned(snapshot: Snapshot) -> int:
     tasks = plan_scan(snapshot, ScanRequest(system_columns=()))
-    return sum(batch.num_rows for task in tasks for batch in run(task))
+    return sum(batch.num_rows for task in tasks for batch in task.run())
 
 
 def feed_of(snapshot: Snapshot, mode: Deduplication, windows: Sequence[ChangeWindow]) -> int:
@@ -412,7 +410,7 @@ def feed_of(snapshot: Snapshot, mode: Deduplication, windows: Sequence[ChangeWin
     for window in windows:
         request = ChangeRequest(window, mode, fields)
         for task in plan_changes(snapshot.table, fields, request):
-            rows += sum(batch.num_rows for batch in run_changes(pickle.loads(pickle.dumps(task))))
+            rows += sum(batch.num_rows for batch in pickle.loads(pickle.dumps(task)).run())
     return rows
 
 

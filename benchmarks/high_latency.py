@@ -33,7 +33,7 @@ from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
@@ -146,7 +146,7 @@ def distance() -> Iterator[Distance]:
 
 def rows_of(task: ScanTask) -> int:
     """How many rows a task yields."""
-    return sum(batch.num_rows for batch in run(task))
+    return sum(batch.num_rows for batch in task.run())
 
 
 def grown_by(task: ScanTask) -> float:

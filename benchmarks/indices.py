@@ -32,7 +32,6 @@ from pyspark_lance.table.dml.key_filter import KeyCollector, KeyFilter, hash_key
 from pyspark_lance.table.dml.plain_merge import PlainMerge, target_tasks
 from pyspark_lance.table.dml.row_change import RowAction, plan_change
 from pyspark_lance.table.index_build.column_indices import drop_index, optimize_indices
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.table import Table
 
@@ -147,7 +146,7 @@ def merged(path: str, ids: np.ndarray, state: str) -> tuple[str, ...]:
 
     def found(keys: KeyFilter) -> None:
         tasks = target_tasks(plan_change(Table(path)), merge, keys, None)
-        batches = [unpacked for task in tasks for unpacked in run(task)]
+        batches = [unpacked for task in tasks for unpacked in task.run()]
         rows = sum(int(keys.may_contain(hash_keys([b.column("id")])).sum()) for b in batches)
         assert rows == 1_000
 

@@ -157,7 +157,7 @@ def zones_as_written(tasks: Sequence[ZoneMapTask]) -> Iterator[Built]:
 
 def zones(path: str) -> dict[str, str]:
     """Gives the table a zone map."""
-    took, _ = timed(partial(create_zone_maps, Table(path), ["id"], build=zones_as_written))
+    took, _ = timed(partial(create_zone_maps, Table(path), ["id"], run=zones_as_written))
     return {"note the zones of all fragments, s": f"{took:.2f}"}
 
 

@@ -28,7 +28,6 @@ from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_to_write
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
@@ -59,7 +58,7 @@ def write_ours(path: str, *, overwrite: bool) -> None:
 
 def scan_ours(path: str) -> None:
     tasks = plan_scan(Snapshot.open(Table(path)), ScanRequest())
-    assert [batch for task in tasks for batch in run(task)]
+    assert [batch for task in tasks for batch in task.run()]
 
 
 def overwrite_theirs(path: str) -> None:

@@ -22,7 +22,6 @@ import pyarrow as pa
 from timing import print_table
 
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
@@ -99,7 +98,7 @@ def write(path: str, batches: Iterator[pa.RecordBatch], version: str) -> str:
 def scan(path: str) -> str:
     largest = most = count = 0
     for task in plan_scan(Snapshot.open(Table(path)), ScanRequest(parallelism=1)):
-        for batch in run(task):
+        for batch in task.run():
             count += batch.num_rows
             most = max(most, batch.num_rows)
             largest = max(largest, batch.nbytes)

@@ -24,7 +24,6 @@ from timing import best, print_table
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -59,7 +58,7 @@ def planned(path: str, condition: str):
 
 def ours(path: str, condition: str) -> int:
     """How many rows we find."""
-    return sum(batch.num_rows for task in planned(path, condition) for batch in run(task))
+    return sum(batch.num_rows for task in planned(path, condition) for batch in task.run())
 
 
 def theirs(path: str, condition: str) -> int:

@@ -25,7 +25,6 @@ from pyspark_lance.store.object_store import ByteRange
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
@@ -108,7 +107,7 @@ def measure_tables(timed: Stopwatch, table: Table) -> None:
             append()
     with timed("scan of 21 fragments"):
         for task in plan_scan(Snapshot.open(table), ScanRequest()):
-            for _ in run(task):
+            for _ in task.run():
                 pass
 
 

@@ -23,7 +23,6 @@ import pyarrow as pa
 from timing import print_table
 
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -53,7 +52,7 @@ def ours(path: str) -> Callable[[], int]:
 
     def scan() -> int:
         tasks = plan_scan(Snapshot.open(Table(path)), ScanRequest())
-        return sum(batch.num_rows for task in tasks for batch in run(task))
+        return sum(batch.num_rows for task in tasks for batch in task.run())
 
     return scan
 

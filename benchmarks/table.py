@@ -25,7 +25,6 @@ from pyspark_lance.format.column_names import SYSTEM_COLUMNS
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
@@ -88,7 +87,7 @@ def ours(path: str, **request: object) -> Callable[[], int]:
             else parse_predicate(condition, predicate_schema(snapshot.schema)),
             **request,
         )
-        return sum(b.num_rows for task in plan_scan(snapshot, asked) for b in run(task))
+        return sum(b.num_rows for task in plan_scan(snapshot, asked) for b in task.run())
 
     return scan
 

@@ -19,7 +19,6 @@ from timing import print_table
 
 from pyspark_lance.codec.text_check import holds_invalid_text
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
@@ -90,7 +89,7 @@ def seconds(snapshot: Snapshot) -> tuple[float, float]:
     def scan(checks_text: bool) -> Callable[[], None]:
         def scan_all() -> None:
             for task in plan_scan(snapshot, ScanRequest(checks_text=checks_text)):
-                for _ in run(task):
+                for _ in task.run():
                     pass
 
         return scan_all

@@ -24,7 +24,6 @@ PICKLES = {
     "spark/jobs/update_job.py": "results that executors give to the driver",
     "spark/jobs/stages.py": "tasks for executors, and their results",
     "spark/jobs/nearest_job.py": "what one stage of a job gives to the next, in a shuffle",
-    "spark/jobs/search_job.py": "what one stage of a job gives to the next, in a shuffle",
     "spark/jobs/semi_join.py": "tasks that the driver gives to executors",
     "spark/sql/procedures.py": "state between two calls of the plugin, in the driver",
     "table/nearest/search_plan.py": "conditions as keys of a cache, which nothing reads",

@@ -13,7 +13,6 @@ from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
@@ -138,7 +137,7 @@ def test_packed_structs_can_be_created_and_appended(tmp_path):
     assert dataset.to_table().to_pylist() == table.to_pylist() * 2
     lance.write_dataset(table, uri, mode="append")
     tasks = plan_scan(Snapshot.open(Table(uri)), ScanRequest())
-    found = [batch for task in tasks for batch in run(task)]
+    found = [batch for task in tasks for batch in task.run()]
     assert pa.Table.from_batches(found).to_pylist() == table.to_pylist() * 3
 
 

@@ -1649,7 +1649,7 @@ MUTANTS = (
     ),
     Mutant(
         "queries of several have the rows of the one before them",
-        "table/text/search_plan.py",
+        "table/text/segment_search.py",
         "{place - first: self.covered[place] for place in places if place in self.covered},",
         "{place - first: self.covered[place - 1] for place in places if place in self.covered},",
         ("tests/table/text/test_batch_search.py",),
@@ -1829,8 +1829,8 @@ MUTANTS = (
     Mutant(
         "keys of rows that are deleted now, and may be back, are not known",
         "table/dml/key_cache.py",
-        "    for rows in run(replace(task, slices=slices), lambda _fragment: None):",
-        "    for rows in run(replace(task, slices=slices)):",
+        "    for rows in replace(task, slices=slices).run(lambda _fragment: None):",
+        "    for rows in replace(task, slices=slices).run():",
         ("tests/table/dml/test_key_cache.py",),
     ),
     Mutant(

@@ -49,7 +49,6 @@ from pyspark_lance.table.index_build.column_indices import refresh_indices
 from pyspark_lance.table.refs.branches import branches_of, create_branch, remove_branch
 from pyspark_lance.table.refs.tags import set_tag, tags_of
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run as run_scan
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.removable_files import (
     manifests_below,
@@ -280,7 +279,7 @@ def contents(table: Table) -> tuple:
     snapshot = Snapshot.open(table)
     tasks = plan_scan(snapshot, ScanRequest(system_columns=(ROW_ID,)))
     rows = sorted(
-        (tuple(row.items()) for task in tasks for one in run_scan(task) for row in one.to_pylist()),
+        (tuple(row.items()) for task in tasks for one in task.run() for row in one.to_pylist()),
         key=repr,
     )
     names = tuple(snapshot.schema.names)

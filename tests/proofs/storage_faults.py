@@ -33,7 +33,6 @@ from pyspark_lance.errors import RetryableCommitError, StorageError
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
@@ -154,7 +153,7 @@ def _outcome(
     snapshot = Snapshot.open(table)
     errors = verify(table).errors
     assert not errors, errors
-    batches = [b for task in plan_scan(snapshot, ScanRequest()) for b in run(task)]
+    batches = [b for task in plan_scan(snapshot, ScanRequest()) for b in task.run()]
     rows = [(row["writer"], row["number"]) for batch in batches for row in batch.to_pylist()]
     there = collections.Counter(rows)
     wanted = {(writer, number) for writer, share in enumerate(shares) for number in share}

@@ -15,7 +15,6 @@ from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
@@ -44,7 +43,7 @@ def write(table, numbers):
 def rows(table):
     tasks = plan_scan(Snapshot.open(table), ScanRequest())
     return sorted(
-        value for task in tasks for batch in run(task) for value in batch["id"].to_pylist()
+        value for task in tasks for batch in task.run() for value in batch["id"].to_pylist()
     )
 
 

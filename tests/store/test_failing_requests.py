@@ -14,7 +14,6 @@ from pyspark_lance.store.object_store import ByteRange
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
@@ -107,7 +106,7 @@ def test_commit_with_lost_response_happens_once(
     assert append().version == 2
     assert len(puts) == 2
     tasks = plan_scan(Snapshot.open(table), ScanRequest())
-    ids = [value for task in tasks for batch in run(task) for value in batch["id"].to_pylist()]
+    ids = [value for task in tasks for batch in task.run() for value in batch["id"].to_pylist()]
     assert ids == [1, 2, 1, 2]
     assert not verify(table).errors
 

@@ -17,7 +17,6 @@ from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.storage_options import hadoop_as_storage
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST
@@ -60,7 +59,7 @@ def append_often(uri, number, times, done):
 
 def ids(uri):
     snapshot = Snapshot.open(Table(uri), LATEST)
-    batches = [batch for task in plan_scan(snapshot, ScanRequest()) for batch in run(task)]
+    batches = [batch for task in plan_scan(snapshot, ScanRequest()) for batch in task.run()]
     return sorted(value for batch in batches for value in batch.column("id").to_pylist())
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import inspect
 import pickle
+import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -22,9 +22,26 @@ from pyspark import cloudpickle
 
 PACKAGE = "pyspark_lance"
 
+TASKS = (
+    "table.scan.scan_task.ScanTask",
+    "table.cdf.change_feed_task.ChangeFeedTask",
+    "table.nearest.ivf_build.TrainTask",
+    "table.nearest.ivf_build.EncodeTask",
+    "table.nearest.ivf_build.TakeTask",
+    "table.nearest.ivf_build.JoinTask",
+    "table.nearest.search_task.VectorSearch",
+    "table.text.segment_search.TextSegmentTask",
+    "table.text.segment_search.TextScanTask",
+    "table.text.near_duplicates.NearDuplicatesSearch",
+    "table.index_build.segment_task.SegmentTask",
+    "table.index_build.zone_maps.ZoneMapTask",
+    "table.compaction.compaction_plan.CompactionTask",
+    "table.compaction.clustering.SampleTask",
+    "table.compaction.clustering.SortTask",
+    "table.compaction.clustering.MergeTask",
+)
 ON_EXECUTORS = {
-    "table.scan.scan_task.run": ["task"],
-    "table.cdf.change_feed_task.run_changes": ["task"],
+    **{f"{task}.run": ["self"] for task in TASKS},
     "table.write.write_table.write_rows": ["plan"],
     "table.rows.write_fragments.write_fragments": ["request"],
     "table.dml.moved_rows.write_changes": ["plan", "clauses"],
@@ -34,16 +51,9 @@ ON_EXECUTORS = {
     "table.dml.plain_merge.match_stage": ["plan", "merge", "parts", "packed_target"],
     "table.rows.column_files.write_column_files": ["request"],
     "table.dml.rewrite_columns.rewrite_columns": ["request"],
-    "table.nearest.ivf_build.train": ["task"],
-    "table.nearest.ivf_build.encode": ["task"],
-    "table.nearest.ivf_build.join": ["task"],
-    "table.nearest.search_task.search": ["tasks", "queries"],
     "table.nearest.search_task.merge_found": ["merge", "parts", "queries"],
     "table.nearest.search_task.read_found": ["fetch"],
-    "table.text.search_plan.search_task": ["task"],
     "table.text.search_plan.merge_found": ["merge", "parts"],
-    "table.index_build.segment_task.build_segment": ["task"],
-    "table.compaction.compact.run_compaction_task": ["task"],
 }
 """What runs on executors, and which of its arguments come from the driver; the others are rows."""
 
@@ -110,9 +120,13 @@ def _field_names(kind: type) -> tuple[str, ...] | None:
 def put_up() -> None:
     """Puts the border up, for the rest of this process."""
     for name, given in ON_EXECUTORS.items():
-        module, _, function = name.rpartition(".")
-        original = getattr(importlib.import_module(f"{PACKAGE}.{module}"), function)
+        owner_name, _, function = name.rpartition(".")
+        owner = pkgutil.resolve_name(f"{PACKAGE}.{owner_name}")
+        original = getattr(owner, function)
         crossing = _across(original, given)
+        if inspect.isclass(owner):
+            setattr(owner, function, crossing)
+            continue
         # Modules that imported it by name have it under that name, too.
         for known in [m for n, m in sys.modules.items() if n.partition(".")[0] == PACKAGE]:
             for attribute, value in list(vars(known).items()):

@@ -17,12 +17,11 @@ from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions, read_manifest
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, Deduplication, plan_changes
-from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS, run_changes
+from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS
 from pyspark_lance.table.cdf.change_window import Bound, resolve_window
 from pyspark_lance.table.cdf.stream import TableStream
 from pyspark_lance.table.cdf.stream_offset import BatchView, StreamOffset
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
@@ -47,7 +46,7 @@ def read_ours(
     snapshot = Snapshot.open(Table(path, storage or {}, branch=branch), at)
     request.setdefault("system_columns", SYSTEM_COLUMNS)
     tasks = plan_scan(snapshot, ScanRequest(**request))
-    batches = [batch for task in tasks for batch in run(task)]
+    batches = [batch for task in tasks for batch in task.run()]
     if batches:
         return pa.Table.from_batches(batches)
     fields = [*snapshot.schema.to_arrow(), *(pa.field(n, pa.uint64()) for n in SYSTEM_COLUMNS)]
@@ -63,7 +62,7 @@ def read_changes(path: str, start: int, end: int, mode: str, **request: object) 
     tasks = plan_changes(
         Table(path), shown, ChangeRequest(window=window, mode=Deduplication(mode), **request)
     )
-    batches = [batch for task in tasks for batch in run_changes(task)]
+    batches = [batch for task in tasks for batch in task.run()]
     schema = pa.schema([*(field.to_arrow() for field in request["columns"]), *CHANGE_FIELDS])
     return pa.Table.from_batches(batches, schema)
 
@@ -76,7 +75,7 @@ def read_batch(stream: TableStream, start: StreamOffset, end: StreamOffset) -> l
     stream = pickle.loads(pickle.dumps(stream))
     start, end = (StreamOffset.from_json(one.to_json()) for one in (start, end))
     tasks = pickle.loads(pickle.dumps(stream.plan_batch(start, end, all_columns)))
-    rows = [row for task in tasks for batch in run_changes(task) for row in batch.to_pylist()]
+    rows = [row for task in tasks for batch in task.run() for row in batch.to_pylist()]
     gone = "delete", "update_preimage"
     return sorted(rows, key=lambda row: (row["_commit_version"], row["_change_type"] not in gone))
 

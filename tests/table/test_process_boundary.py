@@ -44,7 +44,7 @@ from pyspark_lance.spark.source.pushed_down import PushedDown
 from pyspark_lance.spark.source.scan_rows import ScanRows
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.scan.top_rows import TopRows
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -269,7 +269,7 @@ def test_run_helper_uses_pickled_tasks(tmp_path):
     (task,) = plan_scan(Snapshot.open(Table(path)), ScanRequest())
     careless = dataclasses.replace(task, batch_rows=Careless(DeletionFileType.BITMAP))
     with pytest.raises(AssertionError, match="batch_rows"):
-        next(run(careless))
+        next(careless.run())
 
 
 def enum_fields():

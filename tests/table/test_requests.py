@@ -25,11 +25,9 @@ from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
-from pyspark_lance.table.cdf.change_feed_task import run_changes
 from pyspark_lance.table.cdf.change_window import Bound, Deduplication, resolve_window
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
@@ -113,7 +111,7 @@ def append_rows(uri, table, options=None):
 
 def scan(uri, options, **at):
     tasks = plan_scan(Snapshot.open(Table(uri, options), VersionSpec(**at)), ScanRequest())
-    return [batch for task in tasks for batch in run(task)]
+    return [batch for task in tasks for batch in task.run()]
 
 
 def test_operations_take_expected_requests(counted):
@@ -129,7 +127,7 @@ def test_operations_take_expected_requests(counted):
         columns = logical_schema(Snapshot.open(Table(uri, options)).schema).fields
         request = ChangeRequest(window=window, columns=columns, mode=Deduplication.DROP_CARRYOVERS)
         for task in plan_changes(Table(uri, options), columns, request):
-            first["rows"] = sum(batch.num_rows for batch in run_changes(task))
+            first["rows"] = sum(batch.num_rows for batch in task.run())
 
     for name, action, most in (
         ("append", lambda *at: append(*at, 3), {"LIST": 2, "GET manifest": 1, "PUT": 2}),
@@ -160,7 +158,7 @@ def test_small_files_take_one_request_each(counted):
         snapshot = Snapshot.open(Table(uri, options))
         predicate = parse_predicate("id = 13", predicate_schema(snapshot.schema))
         (task,) = plan_scan(snapshot, ScanRequest(predicate=predicate, parallelism=1))
-        assert sum(batch.num_rows for batch in run(task)) == 1
+        assert sum(batch.num_rows for batch in task.run()) == 1
 
     assert counted(lookup) == {"LIST": 1, "GET manifest": 1, "GET": 3}
     assert counted(scan) == {"LIST": 1, "GET": 3}
@@ -197,7 +195,7 @@ def test_row_in_large_remote_file_takes_four_rounds(tmp_path):
         snapshot = Snapshot.open(Table(str(tmp_path / "t")))
         predicate = parse_predicate("_rowid = 123456", predicate_schema(snapshot.schema))
         (task,) = plan_scan(snapshot, ScanRequest(predicate=predicate, parallelism=1))
-        (batch,) = run(task)
+        (batch,) = task.run()
     assert batch.to_pylist() == rows.slice(123_456, 1).to_pylist()
     # Ranges of one call are asked for at once; a distant store says how large what it lists is.
     calls = [name for name, _ in director.calls if name != "stat"]

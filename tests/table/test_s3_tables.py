@@ -26,7 +26,6 @@ from pyspark_lance.table.index_build.vector_indices import (
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
@@ -49,7 +48,7 @@ def write(uri, options, start, rows, **settings):
 def read(uri, options):
     tasks = plan_scan(Snapshot.open(Table(uri, options)), ScanRequest(system_columns=("_rowid",)))
     return sorted(
-        (row["_rowid"], row["id"]) for task in tasks for b in run(task) for row in b.to_pylist()
+        (row["_rowid"], row["id"]) for task in tasks for b in task.run() for row in b.to_pylist()
     )
 
 

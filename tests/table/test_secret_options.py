@@ -29,7 +29,6 @@ from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -145,7 +144,7 @@ def everything(table, storage):
     compact(table)
     restore(table, VersionSpec(version=1))
     cleanup_old_versions(table, CleanupPolicy(older_than_s=0, error_if_tagged=False))
-    return [row for task in plan_scan(Snapshot.open(table), ScanRequest()) for row in run(task)]
+    return [row for task in plan_scan(Snapshot.open(table), ScanRequest()) for row in task.run()]
 
 
 def test_table_files_and_log_contain_no_option_values(tmp_path, caplog):

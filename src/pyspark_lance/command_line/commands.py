@@ -16,11 +16,11 @@ from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.plain_values import python_rows
 from pyspark_lance.result_names import snake_case
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, count_changes, plan_changes
-from pyspark_lance.table.cdf.change_feed_task import run_changes
 from pyspark_lance.table.cdf.change_window import Bound, Deduplication, resolve_window
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.compaction.compact import MaintenanceTask, compact, run_compaction_task
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
+from pyspark_lance.table.tasks import Task
 from pyspark_lance.table.verify.find_value import find_value
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -126,7 +126,7 @@ def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> 
         "split_files_by": _names(given.split_files_by),
         "order": given.order,
     }
-    result = compact(table, options, rewrite=_run_with_progress, dry_run=given.dry_run)
+    result = compact(table, options, run=_run_with_progress, dry_run=given.dry_run)
     output.row(row_of(result))
     return 0
 
@@ -136,10 +136,10 @@ def _names(given: str | None) -> tuple[str, ...] | None:
     return None if given is None else tuple(name for name in given.split(",") if name)
 
 
-def _run_with_progress(tasks: Sequence[MaintenanceTask]) -> Iterable[Any]:
+def _run_with_progress(tasks: Sequence[Task[Any]]) -> Iterable[Any]:
     progress = Progress("tasks done")
     for done, task in enumerate(tasks, 1):
-        yield run_compaction_task(task)
+        yield task.run()
         progress(done, len(tasks))
 
 
@@ -170,7 +170,7 @@ def show_changes(table: Table, given: argparse.Namespace, output: Output) -> int
     columns = logical_schema(snapshot.schema).fields
     request = ChangeRequest(window=window, mode=Deduplication(given.mode), columns=columns)
     tasks = plan_changes(table, columns, request)
-    output.rows(row for task in tasks for batch in run_changes(task) for row in python_rows(batch))
+    output.rows(row for task in tasks for batch in task.run() for row in python_rows(batch))
     return 0
 
 

@@ -24,10 +24,9 @@ from pyspark_lance.format.column_names import CREATED_AT, LAST_UPDATED_AT, ROW_A
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
-from pyspark_lance.table.cdf.change_feed_task import run_changes
 from pyspark_lance.table.cdf.change_window import Bound, Deduplication, resolve_window
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.tasks import run_local
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -124,7 +123,7 @@ def answer(request: Mapping[str, Any]) -> Answer:
 def _rows(table: Table, version: int) -> list[list[Any]]:
     snapshot = Snapshot.open(table, VersionSpec(version=version))
     tasks = plan_scan(snapshot, ScanRequest(system_columns=_LINEAGE))
-    batches = itertools.chain.from_iterable(map(run, tasks))
+    batches = itertools.chain.from_iterable(run_local(tasks))
     rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
     found = ([*(row[n] for n in _LINEAGE), [row[n] for n in _COLUMNS]] for row in rows)
     return sorted(found, key=itemgetter(0))
@@ -136,7 +135,7 @@ def _changes(table: Table, start: int, end: int) -> dict[str, list[list[Any]]]:
     request = ChangeRequest(window=window, mode=Deduplication.DROP_CARRYOVERS, columns=shown)
     found: dict[str, list[list[Any]]] = {kind: [] for kind in CHANGE_KINDS}
     for task in plan_changes(table, shown, request):
-        for row in itertools.chain.from_iterable(one.to_pylist() for one in run_changes(task)):
+        for row in itertools.chain.from_iterable(one.to_pylist() for one in task.run()):
             change = [row["_commit_version"], row[ROW_ID], [row[name] for name in _COLUMNS]]
             found[row["_change_type"]].append(change)
     return {kind: sorted(rows, key=itemgetter(0, 1)) for kind, rows in found.items()}

@@ -36,7 +36,6 @@ from pyspark_lance.namespace.namespace import DELIMITER, Name, object_id, refuse
 from pyspark_lance.store.object_store import check_path, missing
 from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_folder import SUFFIX, drop_table, list_tables, rename_table
@@ -131,7 +130,7 @@ class ManifestTable:
 
 def _rows(snapshot: Snapshot) -> pa.Table:
     schema = snapshot.schema.to_arrow()
-    batches = [batch for task in plan_scan(snapshot, ScanRequest()) for batch in run(task)]
+    batches = [batch for task in plan_scan(snapshot, ScanRequest()) for batch in task.run()]
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 

@@ -14,7 +14,6 @@ from table_access import write_table
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.source.scan_rows import has_enough
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -117,13 +116,13 @@ def test_scan_checks_for_end_before_every_batch(scan, after):
         asked.append(1)
         return len(asked) > after
 
-    assert list(run(scan, has_enough=enough)) == []
+    assert list(scan.run(has_enough=enough)) == []
     assert len(asked) == after + 1
 
 
 def test_unended_scan_checks_for_each_batch(scan):
     asked = []
-    assert list(run(scan, has_enough=lambda: bool(asked.append(1)))) == []
+    assert list(scan.run(has_enough=lambda: bool(asked.append(1)))) == []
     assert len(asked) >= 20
 
 

@@ -27,7 +27,7 @@ from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cdf import changed_rows
 from pyspark_lance.table.cdf import changed_rows as pack_changes
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
-from pyspark_lance.table.cdf.change_feed_task import UpdateChanges, run_changes
+from pyspark_lance.table.cdf.change_feed_task import UpdateChanges
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.cdf.changed_rows import in_passes
 from pyspark_lance.table.columns.change_columns import add_columns, add_null_columns
@@ -251,7 +251,7 @@ def scattered(tmp_path):
 @pytest.mark.parametrize("mode", ["none", "dropCarryovers", "netChanges"])
 def test_files_are_read_in_one_pass(scattered, taken, mode):
     (task,) = plan(scattered, mode)
-    batches = list(run_changes(task))
+    batches = list(task.run())
     assert sum(batch.num_rows for batch in batches) in (6 * 600 + 900, 5 * 600 + 900)
     assert set(taken.values()) == {1}
     first = Snapshot.open(Table(scattered), VersionSpec(version=1)).manifest.fragments
@@ -267,7 +267,7 @@ def test_kept_columns_are_read_once_despite_replaced_columns(tmp_path, taken):
         update_in_place(path, f"id % 10 = {version}")
     taken.clear()
     (task,) = plan(path)
-    assert sum(batch.num_rows for batch in run_changes(task)) == 5 * 200
+    assert sum(batch.num_rows for batch in task.run()) == 5 * 200
     (fragment,) = Snapshot.open(Table(path), VersionSpec(version=1)).manifest.fragments
     # Of the first file other columns are read once ``n`` is elsewhere.
     assert taken[f"data/{fragment.files[0].path}"] == 2
@@ -293,7 +293,7 @@ def test_combined_reads_keep_version_order(scattered):
     (task,) = plan(scattered)
     found = [
         (batch["_commit_version"][0].as_py(), batch["_change_type"][0].as_py() not in OLD)
-        for batch in run_changes(task)
+        for batch in task.run()
     ]
     assert found == sorted(found)
 
@@ -330,7 +330,7 @@ def test_large_rows_are_read_separately(tmp_path):
     (task,) = plan(path, batch_bytes=100_000)
     pool = pa.default_memory_pool()
     before, most, count = pool.bytes_allocated(), 0, 0
-    for batch in run_changes(task):
+    for batch in task.run():
         count += batch.num_rows
         most = max(most, pool.bytes_allocated() - before)
     assert count == 2 * 40

@@ -27,12 +27,13 @@ from zone_map_tables import matching
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.clustering import CLUSTERING_KEY, Clustering
 from pyspark_lance.table.columns.change_columns import rename_column
-from pyspark_lance.table.compaction.compact import compact, rewrite_local
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.sort.row_order import Curve, hilbert_key, zorder_key
+from pyspark_lance.table.tasks import run_local
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -487,10 +488,10 @@ def test_clustering_tolerates_concurrent_writes_in_every_stage(tmp_path, act, re
         rounds.append(type(tasks[0]).__name__)
         if rounds[-1] == stage and not acted:
             acted.append(act(path))
-        return list(rewrite_local(tasks))
+        return list(run_local(tasks))
 
     options = {"cluster_by": ("id",), "sort_bytes": 900, "target_rows_per_fragment": 60}
-    compact(Table(path), options, rewrite=rewrite)
+    compact(Table(path), options, run=rewrite)
     assert (rounds.count(stage) > 1) == retried
     ids = read_ours(path)["id"].to_pylist()
     assert len(ids) == len(set(ids)) and set(range(120)) - {3, 9} <= set(ids)
@@ -506,10 +507,10 @@ def test_failed_clustering_leaves_no_files(tmp_path):
     def rewrite(tasks):
         if type(tasks[0]).__name__ == "MergeTask":
             raise OSError("no more")
-        return list(rewrite_local(tasks))
+        return list(run_local(tasks))
 
     with pytest.raises(OSError, match="no more"):
-        compact(Table(path), {"cluster_by": ("a",), "sort_bytes": 2000}, rewrite=rewrite)
+        compact(Table(path), {"cluster_by": ("a",), "sort_bytes": 2000}, run=rewrite)
     assert files_of(path) == before
 
 

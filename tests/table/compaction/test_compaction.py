@@ -35,22 +35,17 @@ from table_invariants import check_invariants
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, RetryableCommitError
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
-from pyspark_lance.table.compaction.compact import (
-    commit_bins,
-    compact,
-    plan_compaction,
-    rewrite_local,
-)
+from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
 from pyspark_lance.table.compaction.compaction_plan import (
     CONFIGURABLE,
     SMALL_FOR_COMPACTION,
     CompactionOptions,
     plan_bins,
-    rewrite_bin,
 )
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.coalesced_fragments import coalesced_fragments
+from pyspark_lance.table.tasks import run_local
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -243,7 +238,7 @@ def test_implicit_versions_become_explicit(tmp_path):
     bare = replace(
         task, fragments=(replace(first, created_at=None), replace(second, last_updated_at=None))
     )
-    (new,) = rewrite_bin(bare).new_fragments
+    (new,) = bare.run().new_fragments
     created, updated = map(
         RowDatasetVersionSequence.from_bytes, (new.created_at, new.last_updated_at)
     )
@@ -410,7 +405,7 @@ def test_changed_bin_is_replanned_and_others_are_kept(tmp_path, writer):
 
     def rewrite(tasks):
         runs.append([[f.id for f in task.fragments] for task in tasks])
-        groups = list(rewrite_local(tasks))
+        groups = list(run_local(tasks))
         if len(runs) == 1:
             if writer == "ours":
                 delete_rows(path, "id = 3")
@@ -419,7 +414,7 @@ def test_changed_bin_is_replanned_and_others_are_kept(tmp_path, writer):
             append(path, 140, 2)
         return groups
 
-    result = compact(Table(path), given, rewrite=rewrite)
+    result = compact(Table(path), given, run=rewrite)
     assert runs[0] == [[0, 1], [3, 4]]
     assert runs[1][0] == [0, 1]
     assert {3, 4}.isdisjoint(itertools.chain(*runs[1]))  # the other bin has landed
@@ -436,12 +431,12 @@ def test_repeatedly_conflicting_compaction_raises_and_leaves_no_files(tmp_path):
     append(path, 3)
 
     def rewrite(tasks):
-        groups = list(rewrite_local(tasks))
+        groups = list(run_local(tasks))
         set_to(path, "id = 1", id=1)
         return groups
 
     with pytest.raises(RetryableCommitError):
-        compact(Table(path), settings=ChangeSettings(retries=2), rewrite=rewrite)
+        compact(Table(path), settings=ChangeSettings(retries=2), run=rewrite)
     assert files_of(path) == used_files(path)
 
 
@@ -452,8 +447,8 @@ def test_concurrent_compactions_move_rows_once(tmp_path):
     first = plan_compaction(Table(path), given, ChangeSettings())
     second = plan_compaction(Table(path), given, ChangeSettings())
     third = plan_compaction(Table(path), given, ChangeSettings())
-    groups = [rewrite_bin(task) for task in first.tasks]
-    others = [rewrite_bin(task) for task in second.tasks]
+    groups = [task.run() for task in first.tasks]
+    others = [task.run() for task in second.tasks]
     assert committed(first, groups[:1]).version == 6
     result = committed(second, others)
     assert (result.version, result.conflicting_bins) == (7, 1)
@@ -471,12 +466,12 @@ def test_concurrent_add_column_replans_compaction(tmp_path):
 
     def rewrite(tasks):
         runs.append(len(tasks))
-        groups = list(rewrite_local(tasks))
+        groups = list(run_local(tasks))
         if len(runs) == 1:
             lance.dataset(path).add_columns({"twice": "id * 2"})
         return groups
 
-    assert compact(Table(path), rewrite=rewrite).fragments_added == 1
+    assert compact(Table(path), run=rewrite).fragments_added == 1
     assert len(runs) == 2
     assert read_pylance(path)["twice"].to_pylist() == [0, 2, 4, 6, 8, 10]
     assert files_of(path) == used_files(path)

@@ -30,7 +30,6 @@ from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction import reuse_index
 from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
-from pyspark_lance.table.compaction.compaction_plan import rewrite_bin
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.index.reused_fragments import moved_addresses
@@ -225,8 +224,8 @@ def test_concurrent_deferred_compactions_share_reuse_index(tmp_path, monkeypatch
     path = str(tmp_path / "t")
     given = two_bins(path)
     plans = [plan_compaction(Table(path), given, ChangeSettings()) for _ in range(3)]
-    groups = [[rewrite_bin(task) for task in plan.tasks] for plan in plans[1:]]
-    first = rewrite_bin(plans[0].tasks[0])
+    groups = [[task.run() for task in plan.tasks] for plan in plans[1:]]
+    first = plans[0].tasks[0].run()
 
     def committed(plan, some):
         work = UnitOfWork(plan.change.table, plan.change.settings)

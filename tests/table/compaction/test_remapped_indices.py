@@ -14,12 +14,13 @@ from text_tables import assert_same, from_pylance, ours, random_query, texts
 from zone_map_tables import check_rows as check_ours
 
 from pyspark_lance.table.compaction import compact as compaction
-from pyspark_lance.table.compaction.compact import compact, plan_compaction, run_compaction_task
+from pyspark_lance.table.compaction.compact import compact, plan_compaction
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
-from pyspark_lance.table.index_build.column_indices import build_here, create_index, refresh_indices
+from pyspark_lance.table.index_build.column_indices import create_index, refresh_indices
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.index_build.remapped_indices import remap_indices
+from pyspark_lance.table.tasks import run_local
 from pyspark_lance.table.text.queries import Match
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -201,7 +202,7 @@ def test_remapped_text_index_scores_as_pylance_compacts(tmp_path, name):
 def compacted(path):
     """A compaction that is committed, and its groups; indices are as it left them."""
     plan = plan_compaction(Table(path), OPTIONS, ChangeSettings())
-    groups = [run_compaction_task(task) for task in plan.tasks]
+    groups = [task.run() for task in plan.tasks]
     work = compaction.UnitOfWork(Table(path), ChangeSettings())
     compaction.commit_round(compaction.CompactionResult(), plan, groups, work)
     return plan.change, groups
@@ -213,7 +214,7 @@ def test_values_changed_before_remap_are_not_covered(path):
     first = int(Snapshot.open(Table(path)).manifest.fragments.ids[0])
     other = replace(groups[0], new_fragments=groups[1].old_fragments)
     groups = [other, *groups[1:]]
-    remap_indices(base, groups, ChangeSettings(), build_here)
+    remap_indices(base, groups, ChangeSettings(), run_local)
     found, live = coverage(path, "by_btree")
     assert first in live - found and found
     check_rows(path)
@@ -223,7 +224,7 @@ def test_rows_deleted_before_remap_are_left_out(path):
     base, groups = compacted(path)
     delete_rows(path, "n > 600 AND n < 640")
     lance.write_dataset(rows(30), path, mode="append")
-    remap_indices(base, groups, ChangeSettings(), build_here)
+    remap_indices(base, groups, ChangeSettings(), run_local)
     check_rows(path)
 
 
@@ -231,7 +232,7 @@ def test_replaced_index_is_not_remapped(path):
     base, groups = compacted(path)
     create_index(Table(path), IndexRequest(("n",), "btree", "by_btree", True))
     (rebuilt,) = (e.uuid for e in Snapshot.open(Table(path)).indices if e.name == "by_btree")
-    remap_indices(base, groups, ChangeSettings(), build_here)
+    remap_indices(base, groups, ChangeSettings(), run_local)
     found, live = coverage(path)
     assert found == dict.fromkeys((f"by_{kind}" for kind in KINDS), live)
     assert rebuilt in {entry.uuid for entry in Snapshot.open(Table(path)).indices}

@@ -20,7 +20,6 @@ from table_invariants import check_invariants
 
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedFeatureError
 from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
-from pyspark_lance.table.compaction.compaction_plan import rewrite_bin
 from pyspark_lance.table.compaction.stable_row_ids import (
     copy_with_stable_row_ids,
     enable_stable_row_ids,
@@ -142,7 +141,7 @@ def test_migration_retries_after_concurrent_commit(path, monkeypatch):
 
 def test_compaction_planned_before_migration_conflicts(path):
     plan = plan_compaction(Table(path), {}, ChangeSettings())
-    group = rewrite_bin(plan.tasks[0])
+    group = plan.tasks[0].run()
     assert group.new_fragments[0].row_ids is None
     enable_stable_row_ids(Table(path))
     work = UnitOfWork(Table(path), ChangeSettings())

@@ -17,7 +17,6 @@ from pyspark_lance.table.columns.change_columns import drop_columns, rename_colu
 from pyspark_lance.table.dml.key_cache import rows_with_keys
 from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -40,7 +39,7 @@ def found(path, names, wanted, rows_of):
 
 
 def by_scan(task, names, keys):
-    for rows in run(task):
+    for rows in task.run():
         yield filter_rows(rows, keys.may_contain(hash_keys([rows.column(n) for n in names])))
 
 

@@ -29,7 +29,7 @@ from pyspark_lance.table.index_build.column_indices import (
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.scan import fragment_pruning
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -171,7 +171,7 @@ def test_key_search_reads_pages_in_groups(path, monkeypatch, at_once):
     in_pages = [range(0, ROWS, 100), range(0, ROWS, 397), [5, 3 * PAGE_ROWS, ROWS - 1, ROWS]]
     for wanted in map(list, in_pages):
         keys = collected(pa.array(wanted))
-        batches = [batch for task in tasks_of(path, ("id",), keys) for batch in run(task)]
+        batches = [batch for task in tasks_of(path, ("id",), keys) for batch in task.run()]
         found = pa.Table.from_batches(batches)["id"].to_pylist()
         assert sorted(found) == [key for key in wanted if key < ROWS]
 

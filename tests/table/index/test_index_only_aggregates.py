@@ -29,7 +29,6 @@ from pyspark_lance.table.scan.index_only_aggregates import (
     value_counts,
 )
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -170,7 +169,7 @@ def test_index_bound_reaches_tasks_unchanged(tmp_path, kind):
         predicate_schema(snapshot.schema),
     )
     request = ScanRequest(project(snapshot.schema, ["id"]), predicate=condition)
-    rows = [batch for task in plan_scan(snapshot, request) for batch in run(task)]
+    rows = [batch for task in plan_scan(snapshot, request) for batch in task.run()]
     assert [one for batch in rows for one in batch["id"].to_pylist()] == [0, 1, 2]
 
 

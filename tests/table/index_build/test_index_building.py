@@ -50,7 +50,6 @@ from pyspark_lance.table.index.value_order import sort_order
 from pyspark_lance.table.index_build import index_plan, merged_segments
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, num_blocks
 from pyspark_lance.table.index_build.column_indices import (
-    build_part,
     commit_index,
     create_index,
     drop_index,
@@ -65,7 +64,6 @@ from pyspark_lance.table.index_build.index_plan import (
 )
 from pyspark_lance.table.index_build.merged_segments import IDS, VALUES, RowSorter
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
-from pyspark_lance.table.index_build.segment_task import build_segment
 from pyspark_lance.table.scan import fragment_pruning
 from pyspark_lance.table.sort import external_sort
 from pyspark_lance.table.verify.verify import verify
@@ -747,7 +745,7 @@ def test_concurrent_row_changes_conflict_with_index_build(tmp_path, by):
     table = pa.table({"n": pa.array(range(100), pa.int32()), "i": range(100)})
     lance.write_dataset(table, path, max_rows_per_file=50)
     plan = plan_index(Table(path), IndexRequest(("i",)), ChangeSettings())
-    built = [build_segment(task) for task in plan.tasks]
+    built = [task.run() for task in plan.tasks]
     assert len(list(Path(path).glob("_indices/*/*"))) == 2
     if by == "compact":
         compact(Table(path))
@@ -764,7 +762,7 @@ def test_index_dropped_during_refresh_stays_dropped(path, kind):
     create_index(Table(path), IndexRequest(("x",), kind))
     append(path, 10_000)
     plan = plan_index_refresh(Table(path), "x_idx", ChangeSettings())
-    built = [build_part(task) for task in plan.tasks]
+    built = [task.run() for task in plan.tasks]
     drop_index(Table(path), "x_idx")
     with pytest.raises(RetryableCommitError):
         UnitOfWork(Table(path), ChangeSettings()).once(lambda unit: commit_index(plan, built, unit))
@@ -791,7 +789,7 @@ def test_drop_removes_concurrently_added_segments(path, kind):
 
 def test_concurrent_appends_allow_index_build(path):
     plan = plan_index(Table(path), IndexRequest(("x",)), ChangeSettings())
-    built = [build_segment(task) for task in plan.tasks]
+    built = [task.run() for task in plan.tasks]
     append(path, 10_000)
     delete_rows(path, "x = 3")
     work = UnitOfWork(Table(path), ChangeSettings())

@@ -28,7 +28,6 @@ from pyspark_lance.table.index_build.column_indices import (
 )
 from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index
 from pyspark_lance.table.index_build.ngram_build import NgramPostings, trigrams
-from pyspark_lance.table.index_build.segment_task import build_segment
 from pyspark_lance.table.scan import fragment_pruning
 from pyspark_lance.table.scan.scan_statistics import prune_scan
 from pyspark_lance.table.verify.verify import verify
@@ -118,7 +117,7 @@ def test_ngram_task_runs_in_other_process(tmp_path):
     lance.write_dataset(pa.table({"s": ["abcd", None, "x"]}), path)
     plan = plan_index(Table(path), IndexRequest(("s",), "ngram"), ChangeSettings())
     (task,) = pickle.loads(pickle.dumps(plan.tasks))
-    assert list(build_segment(task).file_sizes) == ["ngram_postings.lance"]
+    assert list(task.run().file_sizes) == ["ngram_postings.lance"]
 
 
 @pytest.mark.parametrize("column", ["n", "l", "y"])

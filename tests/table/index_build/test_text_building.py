@@ -29,7 +29,6 @@ from pyspark_lance.table.index_build.column_indices import (
     refresh_indices,
 )
 from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index, plan_index_refresh
-from pyspark_lance.table.index_build.segment_task import build_segment
 from pyspark_lance.table.index_build.text_build import TextPostings
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.text.queries import Match, Operator
@@ -211,7 +210,7 @@ def test_text_task_runs_in_other_process(tmp_path):
     lance.write_dataset(pa.table({"s": ["dogs run", None, ""]}), path)
     plan = plan_index(Table(path), IndexRequest(("s",), "inverted"), ChangeSettings())
     (task,) = pickle.loads(pickle.dumps(plan.tasks))
-    assert set(build_segment(task).file_sizes) == set(text_build.TEXT_FILES)
+    assert set(task.run().file_sizes) == set(text_build.TEXT_FILES)
 
 
 def test_text_index_supports_lists_large_strings_and_structs(tmp_path):

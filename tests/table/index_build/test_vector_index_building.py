@@ -21,13 +21,13 @@ from pyspark_lance.table.index_build.vector_build import VectorIndexRequest, par
 from pyspark_lance.table.index_build.vector_indices import (
     create_vector_index,
     refresh_vector_indices,
-    run_here,
 )
 from pyspark_lance.table.nearest import ivf_build
 from pyspark_lance.table.nearest.ivf_build import EncodeTask, TakeTask
 from pyspark_lance.table.nearest.ivf_file import INDEX_NAMES, IvfKind
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.vectors import Metric
+from pyspark_lance.table.tasks import run_local
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -476,10 +476,10 @@ def run_during(path, what):
     """Run tasks, and the concurrent operation once, before the first task that encodes."""
     left = [what]
 
-    def run(work, tasks):
+    def run(tasks):
         if left and any(isinstance(task, EncodeTask | TakeTask) for task in tasks):
             left.pop()()
-        return run_here(work, tasks)
+        return run_local(tasks)
 
     return run
 
@@ -606,8 +606,8 @@ def test_failed_index_task_leaves_no_files(tmp_path):
     path = tmp_path / "t"
     save(path, some_numbers())
 
-    def run(work, tasks):
-        done = list(run_here(work, tasks))
+    def run(tasks):
+        done = list(run_local(tasks))
         if any(isinstance(task, EncodeTask) for task in tasks):
             raise RetryableCommitError("an executor is lost", str(path), "again")
         return done

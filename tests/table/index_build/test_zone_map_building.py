@@ -26,7 +26,6 @@ from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.zone_map_file import read_zones_and_nulls
 from pyspark_lance.table.index_build.zone_maps import (
     ZoneCutter,
-    build_zones,
     commit_zone_maps,
     create_zone_maps,
     plan_zone_maps,
@@ -255,7 +254,7 @@ def test_concurrent_row_changes_conflict_with_zone_maps(tmp_path, by):
     table = pa.table({"n": pa.array(range(100), pa.int32()), "i": range(100)})
     lance.write_dataset(table, path, max_rows_per_file=50)
     plan = plan_zone_maps(Table(path), ["i"], 20, ChangeSettings())
-    built = [build_zones(task) for task in plan.tasks]
+    built = [task.run() for task in plan.tasks]
     if by == "compact":
         compact(Table(path))
     else:
@@ -268,7 +267,7 @@ def test_concurrent_row_changes_conflict_with_zone_maps(tmp_path, by):
 
 def test_concurrent_appends_allow_zone_maps(path):
     plan = plan_zone_maps(Table(path), ["x"], 20, ChangeSettings())
-    built = [build_zones(task) for task in plan.tasks]
+    built = [task.run() for task in plan.tasks]
     append(path, 1000)
     delete_rows(path, "x = 3")
     work = UnitOfWork(Table(path), ChangeSettings())

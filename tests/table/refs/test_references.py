@@ -22,7 +22,6 @@ from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version
 from pyspark_lance.metafile.refs_file import list_branches
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
@@ -180,7 +179,7 @@ def test_clone_of_other_bucket_is_read_if_allowed(s3_table_root, s3_server):  # 
 
     def read(options):
         tasks = plan_scan(Snapshot.open(Table(clone, options)), ScanRequest(system_columns=()))
-        return [value for task in tasks for batch in run(task) for value in batch[0].to_pylist()]
+        return [value for task in tasks for batch in task.run() for value in batch[0].to_pylist()]
 
     with pytest.raises(UnsupportedFeatureError, match=r"storage\.allowed_base_paths"):
         read(options)

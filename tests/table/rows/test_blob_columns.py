@@ -20,7 +20,6 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -204,7 +203,7 @@ def test_blobs_outside_table_are_refused(tmp_path, place):
         pickle.dumps(plan_scan(Snapshot.open(Table(path)), ScanRequest(schema=schema)))
     )
     with pytest.raises((UnsupportedFeatureError, CorruptFileError)) as error:
-        [batch for task in tasks for batch in run(task)]
+        [batch for task in tasks for batch in task.run()]
     assert "outside of the table" in str(error.value)
     assert "storage.allowed_base_paths" in str(error.value)
 

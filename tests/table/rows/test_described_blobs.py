@@ -43,7 +43,6 @@ from pyspark_lance.table.dml.row_change import RowAction, plan_change
 from pyspark_lance.table.rows import described_blobs
 from pyspark_lance.table.rows.described_blobs import DescribedBlobs
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
@@ -58,7 +57,7 @@ def read_located(path, branch=None, storage=(), **shown):
     snapshot = Snapshot.open(Table(path, dict(storage), branch))
     schema = logical_schema(snapshot.schema, located=True, **shown)
     tasks = plan_scan(snapshot, ScanRequest(schema=schema, system_columns=()))
-    return pa.Table.from_batches([batch for task in tasks for batch in run(task)])
+    return pa.Table.from_batches([batch for task in tasks for batch in task.run()])
 
 
 def as_spark(table):

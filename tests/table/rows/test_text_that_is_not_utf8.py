@@ -18,7 +18,6 @@ from table_access import read_changes, read_ours, write_table
 from pyspark_lance.codec.text_check import first_invalid_text, holds_invalid_text
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.logical_view import logical_schema
-from pyspark_lance.table.cdf.change_feed_task import run_changes
 from pyspark_lance.table.cdf.change_window import Bound
 from pyspark_lance.table.cdf.stream import TableStream
 from pyspark_lance.table.cdf.stream_offset import BatchView, StreamOffset, StreamSettings, Updates
@@ -176,7 +175,7 @@ def test_feeds_and_streams_check_strings_if_asked(path):
             return BatchView(fields, fields, None, 1024, checks_text)
 
         tasks = stream.plan_batch(StreamOffset(1), StreamOffset(2), view)
-        return sum(batch.num_rows for task in tasks for batch in run_changes(task))
+        return sum(batch.num_rows for task in tasks for batch in task.run())
 
     assert rows(checks_text=False) == 100
     with pytest.raises(CorruptFileError, match="is not UTF-8"):

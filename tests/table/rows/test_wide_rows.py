@@ -19,7 +19,6 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
@@ -83,7 +82,7 @@ def held_bytes(batch):
 
 def scan(path, **request):
     for task in plan_scan(Snapshot.open(Table(path)), ScanRequest(batch_bytes=BATCH, **request)):
-        yield from run(sent(task))
+        yield from sent(task).run()
 
 
 def numbered(values):
@@ -219,5 +218,5 @@ def test_unwritten_vectors_are_created_in_parts(tmp_path):
     (task,) = plan_scan(Snapshot.open(Table(path)), ScanRequest(batch_bytes=BATCH))
     task = replace(task, fields=(number, vector))
     with arrow_peak() as peak:
-        assert sum(batch.num_rows for batch in run(sent(task))) == 3000
+        assert sum(batch.num_rows for batch in sent(task).run()) == 3000
     assert peak.num_bytes < 20 * MIB

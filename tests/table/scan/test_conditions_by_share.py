@@ -14,7 +14,7 @@ from random_seeds import grid
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.scan.scan_task import _SplitScan, run
+from pyspark_lance.table.scan.scan_task import _SplitScan
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -57,7 +57,7 @@ def scan(path: str, condition: str, columns: list[str], **request: object) -> li
         parallelism=1,
         **request,
     )
-    return [batch for task in plan_scan(snapshot, wanted) for batch in run(sent(task))]
+    return [batch for task in plan_scan(snapshot, wanted) for batch in sent(task).run()]
 
 
 CONDITIONS = (

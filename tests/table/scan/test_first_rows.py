@@ -14,7 +14,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.scan.scan_statistics import limit_tasks
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -38,7 +38,7 @@ def tasks_of(path: str, **request: object) -> list[ScanTask]:
 
 
 def ids_of(tasks: tuple[ScanTask, ...] | list[ScanTask]) -> list[int]:
-    batches = [batch for task in tasks for batch in run(sent(task))]
+    batches = [batch for task in tasks for batch in sent(task).run()]
     return [value for batch in batches for value in batch["id"].to_pylist()]
 
 

@@ -19,7 +19,6 @@ from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps, refresh_zone_maps
 from pyspark_lance.table.scan.key_groups import key_columns, plan_key_grouped
 from pyspark_lance.table.scan.plan_scan import ScanRequest, predicate_schema
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -53,7 +52,7 @@ def check(path: str, names: list[str], request: ScanRequest | None = None) -> bo
     assert planned.digest() == plan_key_grouped(snapshot, request, planned.columns).digest()
     found = []
     for number, task in enumerate(planned.tasks):
-        for batch in run(task):
+        for batch in task.run():
             found += batch.column("_rowaddr").to_pylist()
             for name, keys in zip(planned.columns, planned.keys, strict=True):
                 known = pa.scalar(keys[number].as_py(), keys.type)

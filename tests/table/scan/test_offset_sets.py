@@ -14,7 +14,6 @@ from table_access import write_table
 
 from pyspark_lance.format.deletion_vector import NO_OFFSETS, WINDOW_ROWS, DeletionVector, OffsetSet
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
-from pyspark_lance.table.cdf.change_feed_task import run_changes
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -63,9 +62,7 @@ def test_plan_of_many_changed_runs_is_small(tmp_path, mode):
     tasks = plan_changes(Table(path), snapshot.schema.fields, request)
     pickles = [pickle.dumps(task) for task in tasks]
     assert sum(map(len, pickles)) < 30_000
-    read = pa.Table.from_batches(
-        batch for one in pickles for batch in run_changes(pickle.loads(one))
-    )
+    read = pa.Table.from_batches(batch for one in pickles for batch in pickle.loads(one).run())
     assert read.num_rows == 2 * 260_000
     of_kind = read.group_by(["_change_type", "x"]).aggregate([("id", "sum")]).to_pylist()
     total = sum(range(20_000, 280_000))

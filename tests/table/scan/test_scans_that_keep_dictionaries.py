@@ -13,7 +13,6 @@ from random_seeds import grid
 
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -49,7 +48,7 @@ def scan(path: str, condition: str | None, **request: object) -> list[pa.RecordB
     snapshot = Snapshot.open(Table(path))
     predicate = condition and parse_predicate(condition, predicate_schema(snapshot.schema))
     wanted = ScanRequest(predicate=predicate, parallelism=2, **request)
-    return [batch for task in plan_scan(snapshot, wanted) for batch in run(sent(task))]
+    return [batch for task in plan_scan(snapshot, wanted) for batch in sent(task).run()]
 
 
 CONDITIONS = (

@@ -19,7 +19,6 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.scan.coalesced_fragments import coalesced_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -65,7 +64,7 @@ def scanned(path: str, condition: str | None = None, **request: object) -> pa.Ta
     snapshot = Snapshot.open(Table(path))
     predicate = parse_predicate(condition, predicate_schema(snapshot.schema)) if condition else None
     asked = ScanRequest(predicate=predicate, **request)
-    batches = [batch for task in plan_scan(snapshot, asked) for batch in run(task)]
+    batches = [batch for task in plan_scan(snapshot, asked) for batch in task.run()]
     return pa.Table.from_batches(batches)
 
 

@@ -15,7 +15,7 @@ from damage import bit_flips, splices, truncations
 from zone_map_tables import matching
 
 from pyspark_lance.table.dml.row_change import ChangeSettings
-from pyspark_lance.table.index_build.column_indices import build_part, commit_index, create_index
+from pyspark_lance.table.index_build.column_indices import commit_index, create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index
 from pyspark_lance.table.scan import fragment_pruning
 from pyspark_lance.table.verify.verify import verify
@@ -140,7 +140,7 @@ def test_index_with_values_of_other_column_is_found(tmp_path, kind, stable):
     create_index(Table(path), IndexRequest(("a",), kind))
     assert verify(Table(path), read_data=True).findings == ()
     plan = plan_index(Table(path), IndexRequest(("a",), kind, "wrong"), ChangeSettings())
-    built = [build_part(task) for task in plan.tasks]
+    built = [task.run() for task in plan.tasks]
     field = plan.change.snapshot().schema.fields[1]
     if plan.zone_maps is None:
         plan = replace(plan, segmented=(replace(plan.segmented[0], field=field),))

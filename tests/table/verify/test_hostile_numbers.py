@@ -43,7 +43,6 @@ from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_statistics import lineage_bounds
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -86,7 +85,7 @@ def scan_of(path, condition=None, columns=None):
         request["schema"] = project(snapshot.schema, columns)
     found = 0
     for task in plan_scan(snapshot, ScanRequest(**request)):
-        for number, batch in enumerate(run(task)):
+        for number, batch in enumerate(task.run()):
             found += batch.num_rows
             if number > 2:
                 return found

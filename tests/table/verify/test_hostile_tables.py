@@ -27,7 +27,6 @@ from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -289,7 +288,7 @@ def test_relative_base_path_resolves_to_allowed_location(place, monkeypatch):
     storage = {"storage.allowed_base_paths": f"{place}/other"}
     snapshot = Snapshot.open(Table(str(place / "t"), storage))
     tasks = plan_scan(snapshot, ScanRequest())
-    assert sum(batch.num_rows for task in tasks for batch in run(task)) == 2
+    assert sum(batch.num_rows for task in tasks for batch in task.run()) == 2
 
 
 @pytest.mark.interop

@@ -19,7 +19,6 @@ from s3_server import s3_server  # noqa: F401
 from pyspark_lance.errors import CommitConflictError, StorageError
 from pyspark_lance.store import s3_store
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
@@ -88,7 +87,7 @@ def new_table(bucket):
 def contents(uri, options):
     """All rows, of which both readers say the same."""
     batches = [
-        b for t in plan_scan(Snapshot.open(Table(uri, options)), ScanRequest()) for b in run(t)
+        b for t in plan_scan(Snapshot.open(Table(uri, options)), ScanRequest()) for b in t.run()
     ]
     ours = sorted((row["id"], row["n"]) for batch in batches for row in batch.to_pylist())
     dataset = lance.dataset(uri, storage_options=options, session=lance.Session())

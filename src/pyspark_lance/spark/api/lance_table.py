@@ -6,7 +6,7 @@ it do the work. ``checks_calls`` checks the arguments and converts errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Self, TypeAlias, overload
@@ -115,7 +115,7 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.columns.cluster_by import set_cluster_by
 from pyspark_lance.table.columns.primary_key import set_primary_key
-from pyspark_lance.table.compaction.compact import CompactionResult, compact, run_compaction_task
+from pyspark_lance.table.compaction.compact import CompactionResult, compact
 from pyspark_lance.table.compaction.stable_row_ids import (
     CopyResult,
     copy_with_stable_row_ids,
@@ -124,12 +124,7 @@ from pyspark_lance.table.compaction.stable_row_ids import (
 from pyspark_lance.table.dml.applied_changes import applied_version
 from pyspark_lance.table.dml.choose_rewrite import rewrite_mode
 from pyspark_lance.table.dml.row_change import ChangeResult, ChangeSettings
-from pyspark_lance.table.index_build.column_indices import (
-    IndexResult,
-    build_part,
-    create_index,
-    drop_index,
-)
+from pyspark_lance.table.index_build.column_indices import IndexResult, create_index, drop_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.index_build.text_indices import index_kind, tokenizer_options
 from pyspark_lance.table.index_build.vector_build import (
@@ -144,7 +139,6 @@ from pyspark_lance.table.index_build.vector_indices import (
 )
 from pyspark_lance.table.index_build.zone_maps import (
     ZoneMapResult,
-    build_zones,
     create_zone_maps,
     refresh_zone_maps,
 )
@@ -157,6 +151,7 @@ from pyspark_lance.table.refs.tags import (
     set_tag,
     unregister_consumer,
 )
+from pyspark_lance.table.tasks import Task
 from pyspark_lance.table.text.hybrid import Fusion, HybridOptions
 from pyspark_lance.table.verify.find_value import FindValueResult, find_value
 from pyspark_lance.table.verify.verify import verify
@@ -1264,7 +1259,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             self._table,
             IndexRequest(names, kind, name, replace, rows_per_zone=rowsPerZone, text=text),
             self._change_settings(options),
-            build=self._run_each(build_part),
+            run=self._run_tasks,
         )
 
     @changes_table(*COMMIT_OPTIONS)
@@ -1331,10 +1326,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             replace,
         )
         return create_vector_index(
-            self._table,
-            request,
-            self._change_settings(options),
-            run=partial(run_on_executors, self._spark),
+            self._table, request, self._change_settings(options), run=self._run_tasks
         )
 
     @changes_table(*COMMIT_OPTIONS)
@@ -1371,7 +1363,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             [columns] if isinstance(columns, str) else list(columns),
             rowsPerZone,
             self._change_settings(options),
-            build=self._run_each(build_zones),
+            run=self._run_tasks,
         )
 
     @changes_table(*COMMIT_OPTIONS)
@@ -1398,8 +1390,9 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             >>> table.refreshIndices().names
             ()
         """
-        run = partial(run_on_executors, self._spark)
-        return refresh_all_indices(self._table, name, self._change_settings(options), run=run)
+        return refresh_all_indices(
+            self._table, name, self._change_settings(options), run=self._run_tasks
+        )
 
     @changes_table(*COMMIT_OPTIONS)
     def refreshVectorIndices(  # noqa: N802
@@ -1428,10 +1421,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
         """
         chosen = None if names is None else [names] if isinstance(names, str) else list(names)
         return refresh_vector_indices(
-            self._table,
-            chosen,
-            self._change_settings(options),
-            run=partial(run_on_executors, self._spark),
+            self._table, chosen, self._change_settings(options), run=self._run_tasks
         )
 
     @changes_table(*COMMIT_OPTIONS)
@@ -1452,9 +1442,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             >>> table.refreshZonemaps().columns
             ()
         """
-        return refresh_zone_maps(
-            self._table, self._change_settings(options), build=self._run_each(build_zones)
-        )
+        return refresh_zone_maps(self._table, self._change_settings(options), run=self._run_tasks)
 
     @changes_table(*COMMIT_OPTIONS)
     def optimizeIndices(  # noqa: N802
@@ -1617,7 +1605,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
                 "sort_bytes": sortBytes,
             },
             self._change_settings(options),
-            rewrite=self._run_each(run_compaction_task),
+            run=self._run_tasks,
             dry_run=dryRun,
         )
 
@@ -1814,7 +1802,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             self._table,
             session_table(self._spark, target, self._table.storage),
             self._change_settings(options),
-            rewrite=self._run_each(run_compaction_task),
+            run=self._run_tasks,
         )
 
     def verify(
@@ -2398,9 +2386,8 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
     def _change_settings(self, options: Mapping[str, str]) -> ChangeSettings:
         return change_settings(options_of_change(options, self._table, self._spark))
 
-    def _run_each(self, work: Callable[[Any], Any]) -> Callable[[Sequence[Any]], list[Any]]:
-        """Return a function that runs tasks on the executors."""
-        return partial(run_on_executors, self._spark, work)
+    def _run_tasks(self, tasks: Sequence[Task[Any]]) -> list[Any]:
+        return run_on_executors(self._spark, tasks)
 
     def _load(self, options: Mapping[str, str]) -> DataFrame:
         return self._spark.read.format("lance").options(**options).load(self._table.root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -15,20 +14,20 @@ from pyspark.sql.types import FloatType, StructField, StructType
 
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.spark.jobs.nearest_job import DISTANCE
-from pyspark_lance.spark.jobs.search_job import (
-    SEARCH_COLUMNS,
+from pyspark_lance.spark.jobs.search_job import SEARCH_COLUMNS, ranked_batches
+from pyspark_lance.spark.jobs.stages import (
+    Batches,
     load_payloads,
-    payload_batch,
-    ranked_batches,
+    map_in_arrow,
+    payloads_of_tasks,
+    stage,
 )
-from pyspark_lance.spark.jobs.stages import Batches, map_in_arrow, over_tasks, stage
 from pyspark_lance.table.nearest.found_rows import Found
-from pyspark_lance.table.nearest.ivf_search import SegmentTask
-from pyspark_lance.table.nearest.search_task import SearchTask, search
+from pyspark_lance.table.nearest.search_task import VectorSearch
 from pyspark_lance.table.nearest.search_task import merge_found as merge_nearest
-from pyspark_lance.table.nearest.vectors import Queries
 from pyspark_lance.table.text.hybrid import HybridPlan, fuse
-from pyspark_lance.table.text.search_plan import TextFound, TextTask, merge_found, search_task
+from pyspark_lance.table.text.search_plan import merge_found
+from pyspark_lance.table.text.segment_search import TextFound
 
 TEXT_SCORE: Final = "_text_score"
 HYBRID_COLUMNS: Final = (
@@ -37,8 +36,6 @@ HYBRID_COLUMNS: Final = (
     StructField(DISTANCE, FloatType(), nullable=True),
 )
 """Columns of the result before those of the table."""
-
-_Task = SearchTask | SegmentTask | TextTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +49,12 @@ class HybridOutput:
 def search_both(spark: SparkSession, output: HybridOutput) -> DataFrame:
     """Return the rows that words and a vector find, the best first."""
     plan = output.plan
-    tasks: tuple[_Task, ...] = (*plan.text.tasks, *plan.vector.tasks)
-    found = over_tasks(spark, tasks, partial(_found, plan.queries), "payload binary")
-    return map_in_arrow(found.repartition(1), stage(partial(_fused, output)), output.schema)
+    vectors = [VectorSearch((task,), plan.queries) for task in plan.vector.tasks]
+    found = payloads_of_tasks(spark, [*plan.text.tasks, *vectors]).repartition(1)
+    return map_in_arrow(found, stage(partial(_fused, output)), output.schema)
 
 
 # On executors ----------------------------------------------------------------------------------
-
-
-def _found(queries: Queries, tasks: Iterable[_Task]) -> Batches:
-    for task in tasks:
-        if isinstance(task, SearchTask | SegmentTask):
-            found: Found | TextFound = search((task,), queries)
-        else:
-            found = search_task(task)
-        yield payload_batch(found)
 
 
 def _fused(output: HybridOutput, batches: Batches) -> Batches:

@@ -20,16 +20,22 @@ from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import system_array
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.spark.jobs.nearest_job import FOUND_COLUMNS, result_batches
-from pyspark_lance.spark.jobs.search_job import load_payloads, payload_batch
-from pyspark_lance.spark.jobs.stages import Batches, map_in_arrow, map_rows, over_tasks, stage
+from pyspark_lance.spark.jobs.stages import (
+    Batches,
+    load_payloads,
+    map_in_arrow,
+    map_rows,
+    over_tasks,
+    payloads_of_tasks,
+    stage,
+)
 from pyspark_lance.table.nearest.found_rows import FoundRows
 from pyspark_lance.table.text.near_duplicates import (
-    MinHashTask,
     NearDuplicatesPlan,
+    NearDuplicatesSearch,
     SignedQueries,
     merge_found,
     near_duplicates,
-    search_task,
 )
 
 
@@ -54,33 +60,25 @@ def search_partitioned_duplicates(
 
 def search_duplicates(spark: SparkSession, output: NearDuplicatesOutput, text: str) -> DataFrame:
     """Return the near-duplicates of one text, the nearest first."""
-    queries = SignedQueries.of(pa.array([text], pa.string()), output.plan.options)
-    tasks = output.plan.tasks if len(queries.numbers) else ()
-    if len(tasks) < 2:
-        return over_tasks(spark, tasks, partial(_found_once, output, queries), output.schema)
-    found = over_tasks(spark, tasks, partial(_found, output.plan, queries), "payload binary")
-    return map_in_arrow(found.repartition(1), stage(partial(_merged, output)), output.schema)
+    plan = output.plan
+    queries = SignedQueries.of(pa.array([text], pa.string()), plan.limits.options)
+    searches = plan.searches(queries) if len(queries.numbers) else []
+    if len(searches) < 2:
+        return over_tasks(spark, searches, partial(_found_once, output), output.schema)
+    found = payloads_of_tasks(spark, searches).repartition(1)
+    return map_in_arrow(found, stage(partial(_merged, output)), output.schema)
 
 
 # On executors ----------------------------------------------------------------------------------
 
 
-def _found_once(
-    output: NearDuplicatesOutput, queries: SignedQueries, tasks: Iterable[MinHashTask]
-) -> Batches:
-    for task in tasks:
-        yield from _result(output, None, search_task(output.plan, task, queries))
-
-
-def _found(
-    plan: NearDuplicatesPlan, queries: SignedQueries, tasks: Iterable[MinHashTask]
-) -> Batches:
-    for task in tasks:
-        yield payload_batch(search_task(plan, task, queries))
+def _found_once(output: NearDuplicatesOutput, searches: Iterable[NearDuplicatesSearch]) -> Batches:
+    for search in searches:
+        yield from _result(output, None, search.run())
 
 
 def _merged(output: NearDuplicatesOutput, batches: Batches) -> Batches:
-    yield from _result(output, None, merge_found(output.plan, load_payloads(batches)))
+    yield from _result(output, None, merge_found(output.plan.limits, load_payloads(batches)))
 
 
 def _search_by_batch(output: NearDuplicatesOutput, text: str, batches: Batches) -> Batches:

@@ -32,11 +32,12 @@ from pyspark_lance.table.nearest.search_task import (
     HasAddresses,
     LateMaterialization,
     SearchTask,
+    VectorSearch,
     merge_found,
     read_found,
-    search,
 )
 from pyspark_lance.table.nearest.vectors import Queries, queries_in
+from pyspark_lance.table.tasks import run_local
 
 RANK: Final = "_rank"
 DISTANCE: Final = "_distance"
@@ -108,7 +109,7 @@ def _units(tasks: Sequence[_Task], num_queries: int) -> tuple[_Unit, ...]:
     """Divide the work among tasks: some rows for all queries, or a segment for some queries."""
     found = []
     for task in tasks:
-        step = _QUERIES_OF_SEGMENT if isinstance(task, SegmentTask) else max(1, num_queries)
+        step = _QUERIES_OF_SEGMENT if task.splits_queries else max(1, num_queries)
         found += [_Unit(task, first, first + step) for first in range(0, num_queries, step)]
     return tuple(found)
 
@@ -117,7 +118,8 @@ def _units(tasks: Sequence[_Task], num_queries: int) -> tuple[_Unit, ...]:
 
 
 def _search(units: Iterable[_Unit], queries: Queries) -> Found:
-    found = [search((unit.task,), queries.part(unit.first, unit.end)) for unit in units]
+    searches = (VectorSearch((unit.task,), queries.part(unit.first, unit.end)) for unit in units)
+    found = list(run_local(searches))
     return Found(joined([one.exact for one in found]), joined([one.candidates for one in found]))
 
 
@@ -166,7 +168,7 @@ def _search_by_block(output: SearchOutput, vector: str, batches: Batches) -> Bat
         queries = queries_in(block.column(place), plan.column, plan.merge.metric)
         own = block.select([n for n in range(block.num_columns) if n != place])
         if len(queries):
-            yield from _merge_found(output, queries, own, [search(plan.tasks, queries)])
+            yield from _merge_found(output, queries, own, [VectorSearch(plan.tasks, queries).run()])
 
 
 def _blocks(batches: Batches, most: int) -> Iterator[pa.RecordBatch]:

@@ -7,11 +7,10 @@ Queries of a DataFrame stay partitioned: each task searches all rows for its own
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,20 +20,22 @@ from pyspark.sql.types import FloatType, IntegerType, LongType, StructField, Str
 
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ID, system_array
-from pyspark_lance.plain_values import plain_array, single_value
+from pyspark_lance.plain_values import plain_array
 from pyspark_lance.spark.jobs.nearest_job import RANK, result_batches
-from pyspark_lance.spark.jobs.stages import Batches, map_in_arrow, map_rows, over_tasks, stage
+from pyspark_lance.spark.jobs.stages import (
+    Batches,
+    load_payloads,
+    map_in_arrow,
+    map_rows,
+    over_tasks,
+    payloads_of_tasks,
+    stage,
+)
 from pyspark_lance.table.nearest.search_task import LateMaterialization
 from pyspark_lance.table.text.batch_search import BatchPlan, RowsByQuery, search_batch
 from pyspark_lance.table.text.scoring import ScoredRows
-from pyspark_lance.table.text.search_plan import (
-    TextFound,
-    TextPlan,
-    TextTask,
-    merge_found,
-    num_rows_of,
-    search_task,
-)
+from pyspark_lance.table.text.search_plan import TextPlan, TextTask, merge_found
+from pyspark_lance.table.text.segment_search import TextFound
 
 SCORE: Final = "_score"
 SEARCH_COLUMNS: Final = (
@@ -73,11 +74,11 @@ def search_partitioned_texts(output: BatchOutput, queries: DataFrame) -> DataFra
 def search_texts(spark: SparkSession, answer: SearchAnswer) -> DataFrame:
     """The rows that a planned search finds, the best first."""
     tasks = answer.plan.tasks
-    if len(tasks) < 2 or sum(map(num_rows_of, tasks)) <= _SMALL_ROWS:
+    if len(tasks) < 2 or sum(task.num_rows for task in tasks) <= _SMALL_ROWS:
         at_once = [tasks] if tasks else []
         return over_tasks(spark, at_once, partial(_found_at_once, answer), answer.schema)
-    found = over_tasks(spark, tasks, _found, "payload binary")
-    return map_in_arrow(found.repartition(1), stage(partial(_merged, answer)), answer.schema)
+    found = payloads_of_tasks(spark, tasks).repartition(1)
+    return map_in_arrow(found, stage(partial(_merged, answer)), answer.schema)
 
 
 # On executors ----------------------------------------------------------------------------------
@@ -85,12 +86,8 @@ def search_texts(spark: SparkSession, answer: SearchAnswer) -> DataFrame:
 
 def _found_at_once(answer: SearchAnswer, units: Iterable[tuple[TextTask, ...]]) -> Batches:
     for tasks in units:
-        rows = merge_found(answer.plan.merge, [search_task(task) for task in tasks])
+        rows = merge_found(answer.plan.merge, [task.run() for task in tasks])
         yield from ranked_batches(answer.plan.fetch, answer.schema, rows)
-
-
-def _found(tasks: Iterable[TextTask]) -> Batches:
-    yield from map(payload_batch, map(search_task, tasks))
 
 
 def _merged(answer: SearchAnswer, batches: Batches) -> Batches:
@@ -122,17 +119,6 @@ def _of_queries(output: BatchOutput, own: pa.RecordBatch, found: RowsByQuery) ->
 def _found_columns(ranks: NDArray[np.int32], rows: ScoredRows) -> tuple[pa.Array, ...]:
     """Return the columns of ``SEARCH_COLUMNS``."""
     return plain_array(ranks), plain_array(rows.score), system_array(rows.row_id)
-
-
-def payload_batch(found: object) -> pa.RecordBatch:
-    """Return a row ``payload binary`` with a pickled object."""
-    return pa.RecordBatch.from_pydict({"payload": single_value(pickle.dumps(found), pa.binary())})
-
-
-def load_payloads(batches: Batches) -> list[Any]:
-    """Return the objects of all rows of ``payload_batch``."""
-    columns = [batch.column(0) for batch in batches]
-    return [pickle.loads(payload.as_buffer()) for column in columns for payload in column]
 
 
 def ranked_batches(

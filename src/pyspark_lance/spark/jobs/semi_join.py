@@ -50,7 +50,7 @@ from pyspark_lance.table.dml.key_filter import (
 )
 from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 
 # A filter with more hits saves nothing.
 _MAX_SHARE = 0.5
@@ -277,7 +277,7 @@ def _matching(
             if number >= len(tasks):
                 continue
             task: ScanTask = pickle.loads(tasks[number])
-            for rows in run(task):
+            for rows in task.run():
                 match = keys.may_contain(hash_keys([rows.column(name) for name in names]))
                 if match.any():
                     yield to_spark_batch(filter_rows(rows, match), target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,6 +17,7 @@ from pyspark.util import PythonEvalType
 from pyspark_lance.plain_values import single_value
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
+from pyspark_lance.table.tasks import Task
 
 
 def map_in_arrow(
@@ -112,23 +113,29 @@ def _run_numbered(work: NumberedStage, batches: Batches) -> Batches:
     yield from work(batches, task=0 if context is None else context.partitionId())
 
 
-_R = TypeVar("_R")
+def payloads_of_tasks(spark: SparkSession, tasks: Sequence[Task[Any]]) -> DataFrame:
+    """Run tasks on the executors; return their pickled results as the column ``payload``."""
+    return over_tasks(spark, tasks, _payloads, "payload binary")
 
 
-def run_on_executors(
-    spark: SparkSession, work: Callable[[_T], _R], tasks: Sequence[_T], /
-) -> list[_R]:
-    """Run ``work`` for each task and return the results in order; commits nothing.
-
-    ``work``: a function of a module that returns a small value. ``tasks``: may be empty.
-    """
+def run_on_executors(spark: SparkSession, tasks: Sequence[Task[Any]]) -> list[Any]:
+    """Run tasks and return their results in order; there may be none."""
     if not tasks:
         return []
-    done = over_tasks(spark, tasks, partial(_run_each, work), "payload binary")
-    return [pickle.loads(bytes(row[0])) for row in done.collect()]
+    return [pickle.loads(bytes(row[0])) for row in payloads_of_tasks(spark, tasks).collect()]
 
 
-def _run_each(work: Callable[[_T], _R], tasks: Iterable[_T]) -> Batches:
+def _payloads(tasks: Iterable[Task[Any]]) -> Batches:
     for task in tasks:
-        done = pickle.dumps(work(task))
-        yield pa.RecordBatch.from_pydict({"payload": single_value(done, pa.binary())})
+        yield payload_batch(task.run())
+
+
+def payload_batch(result: object) -> pa.RecordBatch:
+    """Pickle the result of a task, to be loaded by ``load_payloads``."""
+    return pa.RecordBatch.from_pydict({"payload": single_value(pickle.dumps(result), pa.binary())})
+
+
+def load_payloads(batches: Batches) -> list[Any]:
+    """Load the results of tasks."""
+    payloads = (payload for batch in batches for payload in batch.column(0))
+    return [pickle.loads(payload.as_buffer()) for payload in payloads]

@@ -45,10 +45,9 @@ class ChangePartition(InputPartition):
 
     def changes(self) -> Iterator[pa.RecordBatch]:
         """Run the task."""
-        from pyspark_lance.table.cdf.change_feed_task import run_changes
         from pyspark_lance.table.cdf.envelope import enveloped
 
-        changes = run_changes(self.task)
+        changes = self.task.run()
         return changes if self.envelope is None else enveloped(changes, self.envelope)
 
     def __repr__(self) -> str:

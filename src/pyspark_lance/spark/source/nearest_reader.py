@@ -37,7 +37,12 @@ from pyspark_lance.table.nearest.search_plan import (
     plan_nearest,
     searched_bytes_of,
 )
-from pyspark_lance.table.nearest.search_task import SearchTask, merge_found, read_found, search
+from pyspark_lance.table.nearest.search_task import (
+    SearchTask,
+    VectorSearch,
+    merge_found,
+    read_found,
+)
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.table_identity import PinnedVersion
@@ -146,7 +151,9 @@ class LanceNearestReader(DataSourceReader):
 
 def _found(partition: NearestPartition) -> Iterator[pa.RecordBatch]:
     plan, queries = partition.plan, partition.queries
-    found = merge_found(plan.merge, [search(plan.tasks, queries)] if plan.tasks else [], queries)
+    found = merge_found(
+        plan.merge, [VectorSearch(plan.tasks, queries).run()] if plan.tasks else [], queries
+    )
     for part, rows in read_found(plan.fetch, found):
         named = {} if rows is None else dict(zip(rows.schema.names, rows.columns, strict=True))
         named[QUERY_INDEX] = plain_array(found.query[part].astype(np.int32))

@@ -24,7 +24,7 @@ from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.messages import ScanPartition
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
-from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask, never, run
+from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask, never
 from pyspark_lance.table.scan.top_rows import TopRows, run_top
 
 # The Java class CancelOnLimit makes it.
@@ -57,7 +57,7 @@ class ScanRows(DataSourceReader):
 
     def _rows(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
         ends = has_enough()
-        rows = run_top(task, self._top, ends) if self._top else run(task, has_enough=ends)
+        rows = run_top(task, self._top, ends) if self._top else task.run(has_enough=ends)
         kept = task.keep_dictionaries
         yield from spark_batches(rows, self._schema, self._limit, keep_dictionaries=kept)
 

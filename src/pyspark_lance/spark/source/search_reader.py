@@ -43,9 +43,7 @@ from pyspark_lance.table.text.search_plan import (
     TextPlan,
     check_k,
     merge_found,
-    num_rows_of,
     plan_search,
-    search_task,
 )
 from pyspark_lance.table.version.table_identity import PinnedVersion
 
@@ -140,7 +138,7 @@ class LanceSearchReader(DataSourceReader):
 
 
 def _text_bytes(plan: TextPlan) -> int:
-    return _BYTES_OF_TEXT * sum(map(num_rows_of, plan.tasks))
+    return _BYTES_OF_TEXT * sum(task.num_rows for task in plan.tasks)
 
 
 def _hybrid_options(asked: SearchOption) -> HybridOptions:
@@ -165,7 +163,7 @@ def _found(plan: TextPlan | HybridPlan) -> Iterator[pa.RecordBatch]:
         found, fetch = both.rows, plan.text.fetch
         more = {TEXT_SCORE: both.text_score, DISTANCE: both.distance}
     else:
-        found = merge_found(plan.merge, [search_task(task) for task in plan.tasks])
+        found = merge_found(plan.merge, [task.run() for task in plan.tasks])
         fetch, more = plan.fetch, {}
     for part, rows in read_found(fetch, found):
         named = {} if rows is None else dict(zip(rows.schema.names, rows.columns, strict=True))

@@ -20,7 +20,6 @@ from pyspark_lance.errors import InvalidInputError, RetryableCommitError
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.spark.options.times import parse_timestamp
 from pyspark_lance.spark.sql.metadata_tables import Rows, columns
-from pyspark_lance.table.compaction.clustering import ClusteringTask
 from pyspark_lance.table.compaction.compact import (
     CompactionPlan,
     CompactionResult,
@@ -29,14 +28,13 @@ from pyspark_lance.table.compaction.compact import (
     plan_compaction,
     without_properties,
 )
-from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE, CompactionTask
+from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan
 from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index, drop_index
 from pyspark_lance.table.index_build.index_plan import (
     ROWS_PER_JOINED_SEGMENT,
     IndexPlan,
     IndexRequest,
-    IndexTask,
     plan_index,
     plan_index_refresh,
 )
@@ -46,7 +44,6 @@ from pyspark_lance.table.index_build.vector_build import (
     VectorBuild,
     VectorIndexRequest,
     VectorIndexResult,
-    VectorTask,
     parse_kind,
     passing_folder,
 )
@@ -65,6 +62,7 @@ from pyspark_lance.table.index_build.zone_maps import (
     plan_zone_maps,
 )
 from pyspark_lance.table.nearest.vectors import Metric
+from pyspark_lance.table.tasks import Task
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
@@ -176,7 +174,7 @@ class Compaction:
     retries: str = ""  # The retry state of earlier requests; empty for none.
 
     @property
-    def tasks(self) -> Sequence[CompactionTask | ClusteringTask]:
+    def tasks(self) -> Sequence[Task[Any]]:
         """Return the tasks of the executors."""
         return self.plan.tasks
 
@@ -297,7 +295,7 @@ class IndexBuild:
     retries: str = ""  # The retry state of earlier requests; empty for none.
 
     @property
-    def tasks(self) -> Sequence[IndexTask]:
+    def tasks(self) -> Sequence[Task[Any]]:
         """Return the tasks of the executors."""
         return self.plan.tasks
 
@@ -351,7 +349,7 @@ class VectorWork:
     retries: str = ""  # The retry state of earlier requests; empty for none.
 
     @property
-    def tasks(self) -> Sequence[VectorTask]:
+    def tasks(self) -> Sequence[Task[Any]]:
         """Return the tasks of the next stage."""
         return self.build.tasks
 

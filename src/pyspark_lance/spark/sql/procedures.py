@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -73,15 +73,11 @@ from pyspark_lance.spark.sql.procedure_work import (
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.columns.primary_key import set_primary_key
-from pyspark_lance.table.compaction.clustering import ClusteringTask
-from pyspark_lance.table.compaction.compact import run_compaction_task
-from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE, CompactionTask
+from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
-from pyspark_lance.table.index_build.column_indices import build_part
-from pyspark_lance.table.index_build.index_plan import IndexTask
-from pyspark_lance.table.index_build.vector_build import VectorTask, run_vector_task
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
+from pyspark_lance.table.tasks import Task
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.table import suggest_paths
 from pyspark_lance.table.work.metadata_commits import restore
@@ -187,13 +183,10 @@ def _as_json(value: Any) -> str:
     raise TypeError(f"{value!r} in the rows of a procedure")
 
 
-WorkTask: TypeAlias = CompactionTask | ClusteringTask | IndexTask | VectorTask
-
-
 class WorkPartition(InputPartition):
     """One task."""
 
-    def __init__(self, task: WorkTask) -> None:
+    def __init__(self, task: Task[Any]) -> None:
         self.task = task
 
 
@@ -217,14 +210,8 @@ class LanceTaskReader(DataSourceReader):
         """Run a task and return its result."""
         if isinstance(partition, WorkPartition):
             task = partition.task
-            done = pa.array([_packed(_done(task))])
+            done = pa.array([_packed(task.run())])
             yield pa.RecordBatch.from_arrays([done], names=BIN_RESULTS.names)
-
-
-def _done(task: WorkTask) -> object:
-    if isinstance(task, CompactionTask | ClusteringTask):
-        return run_compaction_task(task)
-    return run_vector_task(task) if isinstance(task, VectorTask) else build_part(task)
 
 
 # Cleanup and verification ----------------------------------------------------------------------

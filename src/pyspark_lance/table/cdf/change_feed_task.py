@@ -48,7 +48,7 @@ from pyspark_lance.table.cdf.side_reader import (
 )
 from pyspark_lance.table.rows.column_parts import SharedRows
 from pyspark_lance.table.rows.conform import arrow_cast
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
@@ -87,15 +87,14 @@ class ChangeFeedTask:
         WholeFragmentChanges | UpdateChanges, ...
     ]  # In the order in which they happened.
 
-
-def run_changes(task: ChangeFeedTask) -> Iterator[pa.RecordBatch]:
-    """The changes of ``task``: its fields as Lance stores them, then ``CHANGE_FIELDS``."""
-    wanted = pa.schema([*(field.to_arrow() for field in task.fields), *CHANGE_FIELDS])
-    for batch in _read(task):
-        if task.predicate is not None:
-            batch = filter_rows(batch, matching(task.predicate, batch))
-        if batch.num_rows:
-            yield _cut_down(batch, wanted)
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """The changes of ``task``: its fields as Lance stores them, then ``CHANGE_FIELDS``."""
+        wanted = pa.schema([*(field.to_arrow() for field in self.fields), *CHANGE_FIELDS])
+        for batch in _read(self):
+            if self.predicate is not None:
+                batch = filter_rows(batch, matching(self.predicate, batch))
+            if batch.num_rows:
+                yield _cut_down(batch, wanted)
 
 
 def _read(task: ChangeFeedTask) -> Iterator[pa.RecordBatch]:
@@ -169,7 +168,7 @@ class _Scan:
             slices=change.slices,
             checks_text=side.checks_text,
         )
-        for batch in run(scan):
+        for batch in scan.run():
             count = batch.num_rows
             columns = wanted_columns(batch.columns, side.sources, count)
             versions = (

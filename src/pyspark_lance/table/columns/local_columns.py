@@ -17,7 +17,6 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.columns.change_columns import RunColumns
 from pyspark_lance.table.rows.column_files import ColumnFile, ColumnFilesRequest, write_column_files
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.time_travel import VersionSpec
 
@@ -54,7 +53,7 @@ def computed(
                     pa.RecordBatch.from_arrays(
                         [batch.column(ROW_ADDRESS), *compute(batch)], names=[ROW_ADDRESS, *new]
                     )
-                    for batch in run(replace(task, slices=slices))
+                    for batch in replace(task, slices=slices).run()
                 )
                 yield from write_column_files(request, batches)
 
@@ -84,4 +83,4 @@ def has_nulls(snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:
     request = ScanRequest(
         schema=schema, predicate=all_of([parse_predicate(term, arrow) for term in terms])
     )
-    return any(batch.num_rows for task in plan_scan(snapshot, request) for batch in run(task))
+    return any(batch.num_rows for task in plan_scan(snapshot, request) for batch in task.run())

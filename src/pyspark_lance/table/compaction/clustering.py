@@ -43,7 +43,7 @@ from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.sort.external_sort import (
     Boundaries,
     Run,
@@ -90,6 +90,23 @@ class SampleTask:
     slices: tuple[ScanSplit, ...]
     step: int
 
+    def run(self) -> Sample:
+        """Return the sample; the number of bytes is an estimate for rows of variable width."""
+        order = self.sorting.order
+        scan = _scan(self, order.fields, (ROW_ADDRESS,))
+        values, addresses, num_rows = [], [np.empty(0, np.uint64)], 0
+        for batch in scan.run():
+            own = plain_array(np.arange(-num_rows % self.step, batch.num_rows, self.step))
+            values.append([column.take(own) for column in order.values(batch)])
+            addresses.append(plain_numbers(batch.column(ROW_ADDRESS).take(own)))
+            num_rows += batch.num_rows
+        whole = _scan(self, self.sorting.request.schema.fields, ())
+        whole = replace(whole, batch_rows=_MEASURED_ROWS, batch_bytes=_MEASURED_BYTES)
+        first = next(whole.run(), None)
+        row_bytes = first.nbytes / first.num_rows if first is not None else 0.0
+        columns = tuple(pa.concat_arrays(parts) for parts in zip(*values, strict=True))
+        return Sample(columns, np.concatenate(addresses), row_bytes * num_rows)
+
 
 @dataclass(frozen=True, slots=True)
 class SortTask:
@@ -100,6 +117,22 @@ class SortTask:
     sort_bytes: int
     # Boundaries of ranges; None if these are all rows, whose order is then final.
     bounds: Boundaries | None
+
+    def run(self) -> tuple[Run, ...] | tuple[Fragment, ...]:
+        """Sort rows and write runs, several ones if rows are wider than estimated.
+
+        Return the runs, or the new fragments with id 0 if these are all rows.
+        """
+        order, request = self.sorting.order, self.sorting.request
+        kept = (ROW_ADDRESS, *lineage_names(stable_row_ids=self.sorting.stable_row_ids))
+        batches = _scan(self, request.schema.fields, kept).run()
+        if self.bounds is None:
+            return _write(self.sorting, SortedRows(order, list(batches)).batches())
+        portions = _portions(batches, 2 * self.sort_bytes)
+        return tuple(
+            write_run(request, kept[1:], SortedRows(order, buffered), self.bounds)
+            for buffered in portions
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,52 +145,16 @@ class MergeTask:
     skipped: int  # Rows of the first range that the previous task writes.
     num_rows: int
 
+    def run(self) -> tuple[Fragment, ...]:
+        """Merge runs and write the final fragments with id 0."""
+        sorting = self.sorting
+        kept = lineage_names(stable_row_ids=sorting.stable_row_ids)
+        fields = with_lineage_columns(sorting.request.schema, kept).fields
+        reader = RunReader(sorting.files, fields, sorting.order, self.runs)
+        return _write(sorting, reader.rows(*self.ranges, self.skipped, self.num_rows))
+
 
 ClusteringTask: TypeAlias = SampleTask | SortTask | MergeTask
-
-
-def take_sample(task: SampleTask) -> Sample:
-    """Return the sample; the number of bytes is an estimate for rows of variable width."""
-    order = task.sorting.order
-    scan = _scan(task, order.fields, (ROW_ADDRESS,))
-    values, addresses, num_rows = [], [np.empty(0, np.uint64)], 0
-    for batch in run(scan):
-        own = plain_array(np.arange(-num_rows % task.step, batch.num_rows, task.step))
-        values.append([column.take(own) for column in order.values(batch)])
-        addresses.append(plain_numbers(batch.column(ROW_ADDRESS).take(own)))
-        num_rows += batch.num_rows
-    whole = _scan(task, task.sorting.request.schema.fields, ())
-    whole = replace(whole, batch_rows=_MEASURED_ROWS, batch_bytes=_MEASURED_BYTES)
-    first = next(run(whole), None)
-    row_bytes = first.nbytes / first.num_rows if first is not None else 0.0
-    columns = tuple(pa.concat_arrays(parts) for parts in zip(*values, strict=True))
-    return Sample(columns, np.concatenate(addresses), row_bytes * num_rows)
-
-
-def sort_rows(task: SortTask) -> tuple[Run, ...] | tuple[Fragment, ...]:
-    """Sort rows and write runs, several ones if rows are wider than estimated.
-
-    Return the runs, or the new fragments with id 0 if these are all rows.
-    """
-    order, request = task.sorting.order, task.sorting.request
-    kept = (ROW_ADDRESS, *lineage_names(stable_row_ids=task.sorting.stable_row_ids))
-    batches = run(_scan(task, request.schema.fields, kept))
-    if task.bounds is None:
-        return _write(task.sorting, SortedRows(order, list(batches)).batches())
-    portions = _portions(batches, 2 * task.sort_bytes)
-    return tuple(
-        write_run(request, kept[1:], SortedRows(order, buffered), task.bounds)
-        for buffered in portions
-    )
-
-
-def merge_runs(task: MergeTask) -> tuple[Fragment, ...]:
-    """Merge runs and write the final fragments with id 0."""
-    sorting = task.sorting
-    kept = lineage_names(stable_row_ids=sorting.stable_row_ids)
-    fields = with_lineage_columns(sorting.request.schema, kept).fields
-    reader = RunReader(sorting.files, fields, sorting.order, task.runs)
-    return _write(sorting, reader.rows(*task.ranges, task.skipped, task.num_rows))
 
 
 def _scan(

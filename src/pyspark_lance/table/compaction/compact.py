@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from pyspark_lance.commit.manifest_committer import CommitResult
 from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCommitError
@@ -22,24 +22,12 @@ from pyspark_lance.format.logical_view import moving_rows_schema
 from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.columns.cluster_by import check_kept
-from pyspark_lance.table.compaction.clustering import (
-    ClusteringStage,
-    ClusteringTask,
-    MergeTask,
-    SampleTask,
-    SortTask,
-    chosen_order,
-    clustering_of,
-    merge_runs,
-    sort_rows,
-    take_sample,
-)
+from pyspark_lance.table.compaction.clustering import ClusteringStage, chosen_order, clustering_of
 from pyspark_lance.table.compaction.compaction_plan import (
     Bin,
     CompactionOptions,
     CompactionTask,
     plan_bins,
-    rewrite_bin,
     rows_per_fragment,
 )
 from pyspark_lance.table.compaction.reuse_index import (
@@ -49,12 +37,9 @@ from pyspark_lance.table.compaction.reuse_index import (
     next_reuse_index,
 )
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
-from pyspark_lance.table.index_build.column_indices import build_part
-from pyspark_lance.table.index_build.index_plan import IndexTask
 from pyspark_lance.table.index_build.remapped_indices import remap_indices
-from pyspark_lance.table.index_build.segment_task import SegmentTask
-from pyspark_lance.table.index_build.zone_maps import ZoneMapTask
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
+from pyspark_lance.table.tasks import RunTasks, Task, run_local
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
@@ -71,7 +56,7 @@ class CompactionPlan:
     """
 
     change: DmlPlan
-    tasks: tuple[CompactionTask | ClusteringTask, ...]
+    tasks: tuple[Task[Any], ...]
     bins: tuple[Bin, ...]
     rows_per_file: tuple[int, ...]  # Maximum rows of the new fragments of each bin.
     clustering: ClusteringStage | None = None  # The current stage, if rows are sorted.
@@ -137,38 +122,12 @@ class CompactionResult:
         return self.conflictingBins
 
 
-MaintenanceTask: TypeAlias = CompactionTask | ClusteringTask | IndexTask
-
-RewriteBins = Callable[[Sequence[MaintenanceTask]], Iterable[Any]]
-"""Runs tasks and returns their results, in order."""
-
-
-def run_compaction_task(task: MaintenanceTask) -> Any:
-    """Run a task of any stage and return its result for the plan."""
-    match task:
-        case CompactionTask():
-            return rewrite_bin(task)
-        case SampleTask():
-            return take_sample(task)
-        case SortTask():
-            return sort_rows(task)
-        case MergeTask():
-            return merge_runs(task)
-        case SegmentTask() | ZoneMapTask():
-            return build_part(task)
-
-
-def rewrite_local(tasks: Sequence[MaintenanceTask]) -> Iterable[Any]:
-    """Run tasks sequentially in this process."""
-    return map(run_compaction_task, tasks)
-
-
 def compact(
     table: Table,
     given: Mapping[str, Any] | None = None,
     settings: ChangeSettings | None = None,
     *,
-    rewrite: RewriteBins = rewrite_local,
+    run: RunTasks = run_local,
     dry_run: bool = False,
 ) -> CompactionResult:
     """Compact a table; commit nothing if there is nothing to compact.
@@ -187,15 +146,15 @@ def compact(
         clusters = plan.clusters
         if plan.change.is_done or not plan.tasks:
             return replace(done, conflictingBins=0)
-        results = list(rewrite(plan.tasks))
+        results = list(run(plan.tasks))
         while not plan.is_last:
             plan = plan.after(results)
             work.register(plan.passing)
-            results = list(rewrite(plan.tasks))
+            results = list(run(plan.tasks))
         groups = plan.groups(results)
         done, conflict = commit_round(done, plan, groups, work)
         if done.version is not None and plan.moves_addresses(groups):
-            _remap_indices(plan, groups, settings, rewrite)
+            _remap_indices(plan, groups, settings, run)
         if conflict is not None:
             raise conflict
         return done
@@ -208,30 +167,27 @@ def compact(
         if not isinstance(error, RetryableCommitError):
             logger.warning("%s was compacted in part: %s", table.uri, error)
     if done.version is not None and clusters:
-        _refresh_zone_maps(table, settings, rewrite)
+        _refresh_zone_maps(table, settings, run)
     return done
 
 
 def _remap_indices(
-    plan: CompactionPlan,
-    groups: Sequence[RewriteGroup],
-    settings: ChangeSettings,
-    build: RewriteBins,
+    plan: CompactionPlan, groups: Sequence[RewriteGroup], settings: ChangeSettings, run: RunTasks
 ) -> None:
     """Remap the indices of the rows that a round moved, in a separate version."""
     change = plan.change
     try:
-        remap_indices(change, groups, without_properties(settings), build)
+        remap_indices(change, groups, without_properties(settings), run)
     except Exception as error:  # noqa: BLE001 - the compaction is committed
         logger.warning("indices of %s do not cover compacted rows: %s", change.table.uri, error)
 
 
-def _refresh_zone_maps(table: Table, settings: ChangeSettings, build: RewriteBins) -> None:
+def _refresh_zone_maps(table: Table, settings: ChangeSettings, run: RunTasks) -> None:
     """Refresh zone maps after a clustering, in a separate version."""
     from pyspark_lance.table.index_build.zone_maps import refresh_zone_maps  # noqa: PLC0415
 
     try:
-        refresh_zone_maps(table, without_properties(settings), build=build)
+        refresh_zone_maps(table, without_properties(settings), run=run)
     except Exception as error:  # noqa: BLE001 - the compaction is committed
         logger.warning("the zone maps of %s are as they were: %s", table.uri, error)
 

@@ -43,7 +43,7 @@ from pyspark_lance.table.rows.write_fragments import (
 )
 from pyspark_lance.table.scan.coalesced_fragments import CoalesceLimits
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.work.written_files import remove_files
@@ -281,33 +281,32 @@ class CompactionTask:
         """Live rows of the bin."""
         return sum(fragment.num_rows for fragment in self.fragments)
 
+    def run(self) -> RewriteGroup:
+        """Write the new files of one bin, without a commit.
 
-def rewrite_bin(task: CompactionTask) -> RewriteGroup:
-    """Write the new files of one bin, without a commit.
-
-    On failure, the files written by this call are removed. Return the old fragments, and the new
-    ones with id 0 and the lineage of their rows.
-    """
-    # Deletion vectors are shared by the rows and their lineage.
-    deleted = _Deleted(task)
-    new = write_fragments(task.request, _live_rows(task, deleted))
-    try:
-        num_written = sum(fragment.physical_rows for fragment in new)
-        if num_written != task.num_rows:
-            raise CorruptFileError(
-                f"fragments of {task.num_rows} live rows gave {num_written} rows",
-                f"{task.files.table.uri}, fragment {task.fragments[0].id} and those after it",
-            )
-        if task.stable_row_ids:
-            new = spill_lineage(task.request, with_lineage(new, _lineage_of(task, deleted)))
-    except BaseException:
-        remove_files(task.request.table.store(), files_of(new))
-        raise
-    addresses = None
-    if task.records_addresses:
-        vectors = [deleted(fragment) for fragment in task.fragments]
-        addresses = addresses_of_live_rows(task.fragments, vectors)
-    return RewriteGroup(task.fragments, new, addresses)
+        On failure, the files written by this call are removed. Return the old fragments, and the
+        new ones with id 0 and the lineage of their rows.
+        """
+        # Deletion vectors are shared by the rows and their lineage.
+        deleted = _Deleted(self)
+        new = write_fragments(self.request, _live_rows(self, deleted))
+        try:
+            num_written = sum(fragment.physical_rows for fragment in new)
+            if num_written != self.num_rows:
+                raise CorruptFileError(
+                    f"fragments of {self.num_rows} live rows gave {num_written} rows",
+                    f"{self.files.table.uri}, fragment {self.fragments[0].id} and those after it",
+                )
+            if self.stable_row_ids:
+                new = spill_lineage(self.request, with_lineage(new, _lineage_of(self, deleted)))
+        except BaseException:
+            remove_files(self.request.table.store(), files_of(new))
+            raise
+        addresses = None
+        if self.records_addresses:
+            vectors = [deleted(fragment) for fragment in self.fragments]
+            addresses = addresses_of_live_rows(self.fragments, vectors)
+        return RewriteGroup(self.fragments, new, addresses)
 
 
 class _Deleted:
@@ -339,7 +338,7 @@ def _live_rows(task: CompactionTask, deleted: _Deleted) -> Iterator[pa.RecordBat
         small=SMALL_FOR_COMPACTION,
         checks_text=True,
     )
-    return run(scan, deleted)
+    return scan.run(deleted)
 
 
 @dataclass(frozen=True, slots=True)

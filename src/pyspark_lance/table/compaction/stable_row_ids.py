@@ -19,10 +19,10 @@ from pyspark_lance.format.operation import Merge, Operation, Overwrite
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.result_names import also_snake_case
-from pyspark_lance.table.compaction.compact import RewriteBins, rewrite_local
 from pyspark_lance.table.compaction.compaction_plan import CompactionTask
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.rows.write_fragments import DEFAULT_MAX_ROWS_PER_FILE
+from pyspark_lance.table.tasks import RunTasks, run_local
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
@@ -91,7 +91,7 @@ def copy_with_stable_row_ids(
     target: Table,
     settings: ChangeSettings | None = None,
     *,
-    rewrite: RewriteBins = rewrite_local,
+    run: RunTasks = run_local,
 ) -> CopyResult:
     """Copy the newest version to a new table whose rows have stable ids.
 
@@ -114,7 +114,7 @@ def copy_with_stable_row_ids(
     ]
 
     def attempt(work: UnitOfWork) -> CopyResult:
-        groups = sorted(rewrite(tasks), key=lambda group: group.old_fragments[0].id)
+        groups = sorted(run(tasks), key=lambda group: group.old_fragments[0].id)
         fragments = tuple(fragment for group in groups for fragment in group.new_fragments)
         work.register(fragments)
         operation = Overwrite(fragments, snapshot.schema, dict(snapshot.manifest.config))

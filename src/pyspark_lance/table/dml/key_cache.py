@@ -37,7 +37,7 @@ from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys
 from pyspark_lance.table.dml.row_keys import recorded_keys
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.scan_split import Slices
-from pyspark_lance.table.scan.scan_task import ScanTask, is_lazy, run
+from pyspark_lance.table.scan.scan_task import ScanTask, is_lazy
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table import Table
 
@@ -188,7 +188,7 @@ def rows_with_keys(
         if is_known.any():
             yield from _found(task, [fragments[n] for n in np.flatnonzero(is_known)], *found)
     rest = slices.take(np.flatnonzero(~unread))
-    for rows in run(replace(task, slices=rest)) if len(rest) else ():
+    for rows in replace(task, slices=rest).run() if len(rest) else ():
         yield filter_rows(rows, keys.may_contain(_hashes_of(rows, names)))
 
 
@@ -288,7 +288,7 @@ def _read_whole(
         return
     fragments = {fragment.id: fragment for fragment in slices.fragments}
     parts: dict[int, list[tuple[_Hashes, pa.RecordBatch]]] = {number: [] for number in fragments}
-    for rows in run(replace(task, slices=slices), lambda _fragment: None):
+    for rows in replace(task, slices=slices).run(lambda _fragment: None):
         hashes = _hashes_of(rows, names)
         columns = rows.select([field.name for field in task.fields])
         owners = plain_numbers(rows.column(ROW_ADDRESS)) >> np.uint64(32)

@@ -39,7 +39,7 @@ from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.rows.conform import with_offsets
 from pyspark_lance.table.rows.packed_rows import RowBuffer, pack_rows, split_rows, unpack_rows
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 
 # Rows of the source that are matched at a time.
 _BATCH_ROWS = 1 << 18
@@ -285,7 +285,7 @@ def _may_match(
     merge: PlainMerge, keys: KeyFilter | None, tasks: Iterable[ScanTask]
 ) -> Iterator[pa.RecordBatch]:
     for task in tasks:
-        yield from run(task) if keys is None else rows_with_keys(task, merge.target_keys, keys)
+        yield from task.run() if keys is None else rows_with_keys(task, merge.target_keys, keys)
 
 
 def _full_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -32,7 +32,7 @@ from pyspark_lance.table.dml.key_cache import remember_row_keys, rows_with_keys
 from pyspark_lance.table.dml.key_filter import KeyFilter, is_hashable
 from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -61,7 +61,7 @@ def matching_rows(
         predicate=predicate,
     )
     for task in plan_scan(snapshot, request):
-        yield from run(task)
+        yield from task.run()
 
 
 def condition_read_set(read: Snapshot, condition: str | None) -> ReadSet:
@@ -81,7 +81,7 @@ def predicate_read_set(read: Snapshot, condition: Callable[[Snapshot], Predicate
             schema=LanceSchema(), system_columns=(ROW_ADDRESS,), predicate=condition(snapshot)
         )
 
-    return _reads_of(read, request, run)
+    return _reads_of(read, request, ScanTask.run)
 
 
 def key_read_set(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> ReadSet:
@@ -94,7 +94,7 @@ def key_read_set(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> Rea
     def may_match(task: ScanTask) -> Iterator[pa.RecordBatch]:
         if all(is_hashable(field.to_arrow().type) for field in task.fields):
             return rows_with_keys(task, columns, keys)
-        return run(task)
+        return task.run()
 
     def excludes(transaction: Transaction) -> bool:
         hashes = remember_row_keys(read.table, read.schema, columns, transaction)

@@ -10,7 +10,7 @@ Source: docs/format/table-format.md, section 10.6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -39,15 +39,15 @@ from pyspark_lance.table.index_build.index_plan import (
     BuiltPart,
     IndexPlan,
     IndexRequest,
-    IndexTask,
     PlannedIndex,
     entries_of,
     plan_index,
     plan_index_refresh,
 )
-from pyspark_lance.table.index_build.segment_task import BuiltSegment, SegmentTask, build_segment
+from pyspark_lance.table.index_build.segment_task import BuiltSegment, SegmentTask
 from pyspark_lance.table.index_build.text_build import text_format_version
-from pyspark_lance.table.index_build.zone_maps import build_zones, written_zone_maps
+from pyspark_lance.table.index_build.zone_maps import written_zone_maps
+from pyspark_lance.table.tasks import RunTasks, run_local
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
@@ -62,9 +62,6 @@ _DETAILS: Final = {
     INVERTED: TEXT_DETAILS_TYPE,
     MINHASH: MINHASH_DETAILS_TYPE,
 }
-
-BuildParts = Callable[[Sequence[IndexTask]], Iterable[BuiltPart]]
-"""Runs tasks, wherever; the results come in their order."""
 
 
 @also_snake_case
@@ -85,26 +82,16 @@ class IndexResult:
     numRows: int = 0  # noqa: N815
 
 
-def build_part(task: IndexTask) -> BuiltPart:
-    """Does a task: writes a segment, or finds zones; commits nothing."""
-    return build_segment(task) if isinstance(task, SegmentTask) else build_zones(task)
-
-
-def build_here(tasks: Sequence[IndexTask]) -> Iterable[BuiltPart]:
-    """Runs tasks in this process, one after the other."""
-    return map(build_part, tasks)
-
-
 def create_index(
     table: Table,
     request: IndexRequest,
     settings: ChangeSettings | None = None,
     *,
-    build: BuildParts = build_here,
+    run: RunTasks = run_local,
 ) -> IndexResult:
     """Makes an index of each column, in one version."""
     settings = settings or ChangeSettings()
-    return _carry_out(table, lambda: plan_index(table, request, settings), settings, build)
+    return _carry_out(table, lambda: plan_index(table, request, settings), settings, run)
 
 
 def refresh_indices(
@@ -112,7 +99,7 @@ def refresh_indices(
     name: str | None = None,
     settings: ChangeSettings | None = None,
     *,
-    build: BuildParts = build_here,
+    run: RunTasks = run_local,
     rows_per_segment: int = ROWS_PER_SEGMENT,
     joins_segments: bool = False,
     rows_per_joined: int = ROWS_PER_JOINED_SEGMENT,
@@ -134,7 +121,7 @@ def refresh_indices(
             rows_per_joined=rows_per_joined if joins_segments else None,
         )
 
-    return _carry_out(table, plan, settings, build)
+    return _carry_out(table, plan, settings, run)
 
 
 # Makes few large segments of many small ones besides.
@@ -151,11 +138,11 @@ def drop_index(table: Table, name: str, settings: ChangeSettings | None = None) 
 
 
 def _carry_out(
-    table: Table, plan: Callable[[], IndexPlan], settings: ChangeSettings, build: BuildParts
+    table: Table, plan: Callable[[], IndexPlan], settings: ChangeSettings, run: RunTasks
 ) -> IndexResult:
     def attempt(work: UnitOfWork) -> IndexResult:
         planned = plan()
-        return commit_index(planned, list(build(planned.tasks)), work)
+        return commit_index(planned, list(run(planned.tasks)), work)
 
     return UnitOfWork(table, settings).run(attempt)
 

@@ -29,11 +29,12 @@ from pyspark_lance.table.index.segments import (
     Segment,
     segment_of,
 )
-from pyspark_lance.table.index_build.column_indices import BuildParts, IndexResult, commit_index
+from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index
 from pyspark_lance.table.index_build.index_plan import IndexPlan, PlannedIndex, empty_task
 from pyspark_lance.table.index_build.merged_segments import MovedRows, StoredSegment
 from pyspark_lance.table.index_build.text_indices import readable_segment
 from pyspark_lance.table.scan.column_paths import path_to
+from pyspark_lance.table.tasks import RunTasks
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
@@ -41,7 +42,7 @@ _KINDS: Final = (BTREE, BITMAP, LABEL_LIST, NGRAM, INVERTED)
 
 
 def remap_indices(
-    base: DmlPlan, groups: Sequence[RewriteGroup], settings: ChangeSettings, build: BuildParts
+    base: DmlPlan, groups: Sequence[RewriteGroup], settings: ChangeSettings, run: RunTasks
 ) -> IndexResult:
     """Write segments again whose rows a compaction moved, and commit them in one version.
 
@@ -50,7 +51,7 @@ def remap_indices(
 
     def attempt(work: UnitOfWork) -> IndexResult:
         plan = plan_remap(base, groups, settings)
-        return commit_index(plan, list(build(plan.tasks)) if plan.tasks else [], work)
+        return commit_index(plan, list(run(plan.tasks)) if plan.tasks else [], work)
 
     return UnitOfWork(base.table, settings).run(attempt)
 

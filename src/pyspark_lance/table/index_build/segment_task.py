@@ -57,7 +57,7 @@ from pyspark_lance.table.index_build.segment_files import tree_map_of, write_btr
 from pyspark_lance.table.index_build.text_build import TEXT_FILES, TextPostings, write_text_segment
 from pyspark_lance.table.index_build.zone_maps import ROWS_PER_ZONE
 from pyspark_lance.table.scan.column_paths import values_at
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS
 from pyspark_lance.table.work.written_files import remove_files
 
@@ -84,6 +84,21 @@ class SegmentTask:
     # Fragments that are gone, which the entry goes on to name: other segments may have their rows.
     removed_fragments: tuple[int, ...] = ()
 
+    def run(self) -> BuiltSegment:
+        """Writes the files of a segment; commits nothing.
+
+        When anything fails, the files written by this call are removed.
+        """
+        store = self.scan.files.table.store()
+        name = uuid.uuid4()
+        rows = _Rows(self)
+        try:
+            sizes = _written(store, name, self, rows)
+        except BaseException:
+            remove_files(store, [index_path(name, file) for file in _FILES[self.kind]])
+            raise
+        return BuiltSegment(name, sizes)
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltSegment:
@@ -99,22 +114,6 @@ class BuiltSegment:
     def paths(self) -> list[str]:
         """Its files, by their paths below the root."""
         return [index_path(self.uuid, name) for name in self.file_sizes]
-
-
-def build_segment(task: SegmentTask) -> BuiltSegment:
-    """Writes the files of a segment; commits nothing.
-
-    When anything fails, the files written by this call are removed.
-    """
-    store = task.scan.files.table.store()
-    name = uuid.uuid4()
-    rows = _Rows(task)
-    try:
-        sizes = _written(store, name, task, rows)
-    except BaseException:
-        remove_files(store, [index_path(name, file) for file in _FILES[task.kind]])
-        raise
-    return BuiltSegment(name, sizes)
 
 
 def check_can_be_indexed(kind: str, field: Field, name: str) -> None:
@@ -172,7 +171,7 @@ class _Rows:
     def __iter__(self) -> Iterator[tuple[pa.Array, NDArray[np.uint64]]]:
         task = self._task
         name = ROW_ID if ROW_ID in task.scan.system_columns else ROW_ADDRESS
-        for batch in run(task.scan):
+        for batch in task.scan.run():
             ids = plain_numbers(batch.column(name))
             values = values_at(batch, task.path)
             yield self._elements(values, ids) if task.kind == LABEL_LIST else (values, ids)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from pyspark_lance.errors import InvalidInputError
@@ -30,10 +30,6 @@ from pyspark_lance.table.nearest.ivf_build import (
     JoinTask,
     TakeTask,
     TrainTask,
-    encode,
-    join,
-    take,
-    train,
 )
 from pyspark_lance.table.nearest.ivf_file import (
     INDEX_FILE,
@@ -47,6 +43,7 @@ from pyspark_lance.table.nearest.vectors import Metric, width_of
 from pyspark_lance.table.scan.column_paths import only_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.tasks import Task
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -148,21 +145,6 @@ def _is_whole(value: object) -> bool:
 INDEX_VERSION: Final = 1
 _METRICS: Final = {Metric.L2: 0, Metric.COSINE: 1, Metric.DOT: 2}
 
-VectorTask: TypeAlias = TrainTask | EncodeTask | TakeTask | JoinTask
-
-
-def run_vector_task(task: VectorTask) -> Any:
-    """Does a task of whatever stage; what it returns is for ``VectorBuild.after``."""
-    match task:
-        case TrainTask():
-            return train(task)
-        case EncodeTask():
-            return encode(task)
-        case TakeTask():
-            return take(task)
-        case JoinTask():
-            return join(task)
-
 
 @dataclass(frozen=True, slots=True)
 class WantedSegment:
@@ -185,7 +167,7 @@ class VectorBuild:
     change: DmlPlan
     segments: tuple[WantedSegment, ...]
     folder: UUID  # What tasks leave to each other, and nothing else.
-    tasks: tuple[VectorTask, ...] = ()
+    tasks: tuple[Task[Any], ...] = ()
     owners: tuple[int, ...] = ()  # Of tasks that encode or take: the number of the segment of each.
 
     @property
@@ -196,10 +178,10 @@ class VectorBuild:
     def encoding(self) -> VectorBuild:
         """The stage that encodes rows, and takes over others."""
         snapshot = self.change.snapshot()
-        tasks: list[VectorTask] = []
+        tasks: list[Task[Any]] = []
         owners = []
         for number, one in enumerate(self.segments):
-            own: list[VectorTask] = [
+            own: list[Task[Any]] = [
                 EncodeTask(scan, one.column, one.model, self.folder)
                 for scan in _scans(snapshot, one)
             ]

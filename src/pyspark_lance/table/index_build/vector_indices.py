@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from pyspark_lance.table.index.reused_fragments import reuse_versions
 from pyspark_lance.table.index.segments import VECTOR, kind_of
 from pyspark_lance.table.index_build.column_indices import (
     IndexResult,
-    build_part,
     optimize_indices,
     refresh_indices,
 )
@@ -37,7 +36,6 @@ from pyspark_lance.table.index_build.vector_build import (
     VectorIndexResult,
     WantedSegment,
     passing_folder,
-    run_vector_task,
     shape_of,
 )
 from pyspark_lance.table.nearest.ivf_build import TakeTask, TrainTask
@@ -47,6 +45,7 @@ from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
 from pyspark_lance.table.nearest.vectors import vector_column, width_of
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.tasks import RunTasks, run_local
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -56,28 +55,13 @@ logger = logging.getLogger(__name__)
 ROWS_OF_SEGMENT: Final = 4 << 20
 """Segments of less than half as many live rows are joined."""
 
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-
-
-class RunTasks(Protocol):
-    """Runs work on tasks, wherever; the results come in their order."""
-
-    def __call__(self, work: Callable[[_T], _R], tasks: Sequence[_T], /) -> Iterable[_R]:
-        """The results."""
-
-
-def run_here(work: Callable[[_T], _R], tasks: Sequence[_T], /) -> Iterable[_R]:
-    """Runs tasks in this process, one after the other."""
-    return map(work, tasks)
-
 
 def create_vector_index(
     table: Table,
     request: VectorIndexRequest,
     settings: ChangeSettings | None = None,
     *,
-    run: RunTasks = run_here,
+    run: RunTasks = run_local,
 ) -> VectorIndexResult:
     """Makes a vector index of a column."""
     settings = settings or ChangeSettings()
@@ -90,7 +74,7 @@ def refresh_vector_indices(
     names: Collection[str] | None = None,
     settings: ChangeSettings | None = None,
     *,
-    run: RunTasks = run_here,
+    run: RunTasks = run_local,
     joins_segments: bool = False,
     rows_of_segment: int = ROWS_OF_SEGMENT,
 ) -> tuple[VectorIndexResult, ...]:
@@ -123,9 +107,9 @@ def _carry_out(
             return ()
         with passing_folder(table, build.folder, work):
             while not build.is_last:
-                build = build.after(list(run(run_vector_task, build.tasks)))
+                build = build.after(list(run(build.tasks)))
             work.register_files(build.paths)
-            return build.commit(list(run(run_vector_task, build.tasks)), work)
+            return build.commit(list(run(build.tasks)), work)
 
     return UnitOfWork(table, settings).run(attempt)
 
@@ -288,7 +272,7 @@ def refresh_all_indices(
     name: str | None = None,
     settings: ChangeSettings | None = None,
     *,
-    run: RunTasks = run_here,
+    run: RunTasks = run_local,
     joins_segments: bool = False,
 ) -> IndexResult:
     """Adds segments over what indices do not cover.
@@ -301,7 +285,7 @@ def refresh_all_indices(
     vectors = vector_indices_named(table, name)
     if name is None or not vectors:
         of_columns = optimize_indices if joins_segments else refresh_indices
-        result = of_columns(table, name, settings, build=partial(run, build_part))
+        result = of_columns(table, name, settings, run=run)
     if not vectors:
         return result
     made = refresh_vector_indices(table, vectors, settings, run=run, joins_segments=joins_segments)

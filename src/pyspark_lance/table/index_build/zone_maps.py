@@ -13,7 +13,7 @@ Source: docs/format/table-format.md, sections 10.6 and 10.8.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,7 +54,8 @@ from pyspark_lance.table.index.zone_map_file import (
 )
 from pyspark_lance.table.scan.column_paths import named_path, only_fragments, path_to, values_at
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.tasks import RunTasks, run_local
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -137,6 +138,15 @@ class ZoneMapTask:
     scan: ScanTask
     columns: tuple[ZonedColumn, ...]
 
+    def run(self) -> tuple[BuiltZones, ...]:
+        """The zones of each column, in the order of ``columns``."""
+        builders = [_ZoneBuilder(column) for column in self.columns]
+        for batch in self.scan.run():
+            addresses = plain_numbers(batch.column(ROW_ADDRESS))
+            for builder in builders:
+                builder.add(addresses, values_at(batch, builder.column.path))
+        return tuple(builder.done() for builder in builders)
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltZones:
@@ -144,16 +154,6 @@ class BuiltZones:
 
     rows: pa.RecordBatch  # As in the file of an index; picklable.
     nulls: dict[int, bytes]  # Fragment -> bitmap of its nulls, as bytes.
-
-
-def build_zones(task: ZoneMapTask) -> tuple[BuiltZones, ...]:
-    """The zones of each column, in the order of the task's columns."""
-    builders = [_ZoneBuilder(column) for column in task.columns]
-    for batch in run(task.scan):
-        addresses = plain_numbers(batch.column(ROW_ADDRESS))
-        for builder in builders:
-            builder.add(addresses, values_at(batch, builder.column.path))
-    return tuple(builder.done() for builder in builders)
 
 
 def check_can_have_zones(field: Field, name: str) -> None:
@@ -291,8 +291,6 @@ def _of_floats(
 
 
 Built = tuple[BuiltZones, ...]
-BuildZones = Callable[[Sequence[ZoneMapTask]], Iterable[Built]]
-"""Runs tasks, wherever; the results come in their order."""
 
 
 @also_snake_case
@@ -333,18 +331,13 @@ class ZoneMapPlan:
     fragments: frozenset[int] = field(default_factory=frozenset)  # Their fragments.
 
 
-def build_here(tasks: Sequence[ZoneMapTask]) -> Iterable[Built]:
-    """Runs tasks in this process, one after the other."""
-    return map(build_zones, tasks)
-
-
 def create_zone_maps(
     table: Table,
     columns: Sequence[str],
     rows_per_zone: int | None = None,
     settings: ChangeSettings | None = None,
     *,
-    build: BuildZones = build_here,
+    run: RunTasks = run_local,
 ) -> ZoneMapResult:
     """Makes a zone map of each column, in the place of those that it has.
 
@@ -353,24 +346,24 @@ def create_zone_maps(
     """
     settings = settings or ChangeSettings()
     return _carry_out(
-        table, lambda: plan_zone_maps(table, columns, rows_per_zone, settings), settings, build
+        table, lambda: plan_zone_maps(table, columns, rows_per_zone, settings), settings, run
     )
 
 
 def refresh_zone_maps(
-    table: Table, settings: ChangeSettings | None = None, *, build: BuildZones = build_here
+    table: Table, settings: ChangeSettings | None = None, *, run: RunTasks = run_local
 ) -> ZoneMapResult:
     """Adds the zones of fragments that zone maps do not cover, and forgets those that are gone."""
     settings = settings or ChangeSettings()
-    return _carry_out(table, lambda: plan_refresh(table, settings), settings, build)
+    return _carry_out(table, lambda: plan_refresh(table, settings), settings, run)
 
 
 def _carry_out(
-    table: Table, plan: Callable[[], ZoneMapPlan], settings: ChangeSettings, build: BuildZones
+    table: Table, plan: Callable[[], ZoneMapPlan], settings: ChangeSettings, run: RunTasks
 ) -> ZoneMapResult:
     def attempt(work: UnitOfWork) -> ZoneMapResult:
         planned = plan()
-        built = list(build(planned.tasks)) if planned.tasks else []
+        built = list(run(planned.tasks)) if planned.tasks else []
         return commit_zone_maps(planned, built, work)
 
     return UnitOfWork(table, settings).run(attempt)

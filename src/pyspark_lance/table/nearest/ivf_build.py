@@ -44,7 +44,7 @@ from pyspark_lance.table.nearest.ivf_model import (
 from pyspark_lance.table.nearest.live_rows import SegmentRows
 from pyspark_lance.table.nearest.vectors import Metric, dtype_of, matrix_of, width_of
 from pyspark_lance.table.rows.scan_split import ScanSplit
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.table_files import TableFiles
 
 _PART_VERSION: Final = "2.1"
@@ -69,6 +69,17 @@ class TrainTask:
     seed: int | None  # Random seed; None for nondeterministic results.
     model: ModelPlace
 
+    def run(self) -> int:
+        """Train and store the model; return the number of training vectors."""
+        rng = np.random.default_rng(self.seed)
+        sample = _sample(self, rng)
+        model = train_model(sample, self.shape, self.sample_rate, rng)
+        store = self.scan.files.table.store()
+        write_index_file(store, self.model.uuid, model)
+        none = np.zeros(model.num_partitions, np.int64)
+        write_rows_file(store, self.model.uuid, model, none, ())
+        return len(sample)
+
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
@@ -82,6 +93,30 @@ class EncodeTask:
     model: ModelPlace
     folder: UUID
 
+    def run(self) -> tuple[EncodedPart, ...]:
+        """Encode rows and write them ordered by partition."""
+        files = self.scan.files
+        model = read_model(files, self.model)
+        store, encoder = files.table.store(), Encoder(model)
+        row_bytes = 12 + model.code_width * model.code_dtype.itemsize
+        buffered = _Encoded()
+        parts = []
+        for batch in self.scan.run():
+            names = batch.schema.names
+            column = batch.column(names.index(self.column.name))
+            vectors, kept = _indexable_vectors(column, model.metric)
+            row_ids = plain_numbers(batch.column(names.index(ROW_ID)))[kept]
+            step = max(1, _HELD_BYTES // row_bytes)
+            for first in range(0, len(vectors), step):
+                partitions, codes = encoder.encode(vectors[first : first + step])
+                buffered.add(partitions, row_ids[first : first + step], codes)
+                if buffered.num_rows * row_bytes >= _HELD_BYTES:
+                    parts.append(buffered.written(store, self.folder, model))
+                    buffered = _Encoded()
+        if buffered.num_rows:
+            parts.append(buffered.written(store, self.folder, model))
+        return tuple(parts)
+
 
 @dataclass(frozen=True, slots=True)
 class TakeTask:
@@ -94,6 +129,28 @@ class TakeTask:
     fragments: tuple[Fragment, ...]
     stable_row_ids: bool
     folder: UUID | None = None
+
+    def run(self) -> tuple[EncodedPart, ...]:
+        """Copy the live rows of a segment to files as ``encode`` writes them."""
+        assert self.folder is not None
+        segment = open_ivf(self.files, self.entry, self.width)
+        model = read_model(self.files, ModelPlace(self.entry.uuid, self.entry.base_id))
+        rows = SegmentRows(self.files, segment, self.fragments, stable_row_ids=self.stable_row_ids)
+        store = self.files.table.store()
+        row_bytes = 12 + model.code_width * model.code_dtype.itemsize
+        buffered = _Encoded()
+        parts = []
+        for number in range(model.num_partitions):
+            own = rows.read(number)
+            if len(own.row_ids):
+                partitions = np.full(len(own.row_ids), number, np.int32)
+                buffered.add(partitions, own.row_ids, own.stored)
+            if buffered.num_rows * row_bytes >= _HELD_BYTES:
+                parts.append(buffered.written(store, self.folder, model))
+                buffered = _Encoded()
+        if buffered.num_rows:
+            parts.append(buffered.written(store, self.folder, model))
+        return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +173,24 @@ class JoinTask:
     parts: tuple[EncodedPart, ...]
     segment: UUID
 
+    def run(self) -> BuiltSegment:
+        """Merge encoded rows to the files of a segment."""
+        model = read_model(self.files, self.model)
+        store = self.files.table.store()
+        lengths = np.zeros((len(self.parts), model.num_partitions), np.int64)
+        for number, part in enumerate(self.parts):
+            lengths[number] = part.lengths
+        readers = [DataFileReader.open(store, part.path) for part in self.parts]
+        batches = _by_partition(model, readers, lengths)
+        every = lengths.sum(axis=0)
+        sizes = {
+            INDEX_FILE: write_index_file(store, self.segment, model),
+            ROWS_FILE: write_rows_file(store, self.segment, model, every, batches),
+        }
+        parts = None if model.codebook is None else len(model.codebook)
+        shape = IvfShape(model.kind, model.metric, model.num_partitions, parts)
+        return BuiltSegment(self.segment, shape, int(every.sum()), sizes)
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltSegment:
@@ -128,85 +203,6 @@ class BuiltSegment:
     shape: IvfShape
     num_rows: int
     file_sizes: dict[str, int] = field(default_factory=dict)
-
-
-def train(task: TrainTask) -> int:
-    """Train and store the model; return the number of training vectors."""
-    rng = np.random.default_rng(task.seed)
-    sample = _sample(task, rng)
-    model = train_model(sample, task.shape, task.sample_rate, rng)
-    store = task.scan.files.table.store()
-    write_index_file(store, task.model.uuid, model)
-    none = np.zeros(model.num_partitions, np.int64)
-    write_rows_file(store, task.model.uuid, model, none, ())
-    return len(sample)
-
-
-def encode(task: EncodeTask) -> tuple[EncodedPart, ...]:
-    """Encode rows and write them ordered by partition."""
-    files = task.scan.files
-    model = read_model(files, task.model)
-    store, encoder = files.table.store(), Encoder(model)
-    row_bytes = 12 + model.code_width * model.code_dtype.itemsize
-    buffered = _Encoded()
-    parts = []
-    for batch in run(task.scan):
-        names = batch.schema.names
-        column = batch.column(names.index(task.column.name))
-        vectors, kept = _indexable_vectors(column, model.metric)
-        row_ids = plain_numbers(batch.column(names.index(ROW_ID)))[kept]
-        step = max(1, _HELD_BYTES // row_bytes)
-        for first in range(0, len(vectors), step):
-            partitions, codes = encoder.encode(vectors[first : first + step])
-            buffered.add(partitions, row_ids[first : first + step], codes)
-            if buffered.num_rows * row_bytes >= _HELD_BYTES:
-                parts.append(buffered.written(store, task.folder, model))
-                buffered = _Encoded()
-    if buffered.num_rows:
-        parts.append(buffered.written(store, task.folder, model))
-    return tuple(parts)
-
-
-def take(task: TakeTask) -> tuple[EncodedPart, ...]:
-    """Copy the live rows of a segment to files as ``encode`` writes them."""
-    assert task.folder is not None
-    segment = open_ivf(task.files, task.entry, task.width)
-    model = read_model(task.files, ModelPlace(task.entry.uuid, task.entry.base_id))
-    rows = SegmentRows(task.files, segment, task.fragments, stable_row_ids=task.stable_row_ids)
-    store = task.files.table.store()
-    row_bytes = 12 + model.code_width * model.code_dtype.itemsize
-    buffered = _Encoded()
-    parts = []
-    for number in range(model.num_partitions):
-        own = rows.read(number)
-        if len(own.row_ids):
-            partitions = np.full(len(own.row_ids), number, np.int32)
-            buffered.add(partitions, own.row_ids, own.stored)
-        if buffered.num_rows * row_bytes >= _HELD_BYTES:
-            parts.append(buffered.written(store, task.folder, model))
-            buffered = _Encoded()
-    if buffered.num_rows:
-        parts.append(buffered.written(store, task.folder, model))
-    return tuple(parts)
-
-
-def join(task: JoinTask) -> BuiltSegment:
-    """Merge encoded rows to the files of a segment."""
-    model = read_model(task.files, task.model)
-    store = task.files.table.store()
-    lengths = np.zeros((len(task.parts), model.num_partitions), np.int64)
-    for number, part in enumerate(task.parts):
-        lengths[number] = part.lengths
-    readers = [DataFileReader.open(store, part.path) for part in task.parts]
-    batches = _by_partition(model, readers, lengths)
-    every = lengths.sum(axis=0)
-    sizes = {
-        INDEX_FILE: write_index_file(store, task.segment, model),
-        ROWS_FILE: write_rows_file(store, task.segment, model, every, batches),
-    }
-    parts = None if model.codebook is None else len(model.codebook)
-    shape = IvfShape(model.kind, model.metric, model.num_partitions, parts)
-    return BuiltSegment(task.segment, shape, int(every.sum()), sizes)
 
 
 # Learning --------------------------------------------------------------------------------------
@@ -223,7 +219,7 @@ def _sample(task: TrainTask, rng: np.random.Generator) -> _Floats:
     asked = wanted
     while True:
         slices = _sample_splits(task.scan.slices, asked, rng)
-        batches = run(replace(task.scan, slices=slices)) if slices else iter(())
+        batches = replace(task.scan, slices=slices).run() if slices else iter(())
         found = [_indexable_vectors(batch.column(0), shape.metric)[0] for batch in batches]
         sample = np.concatenate([np.empty((0, width), dtype_of(task.column)), *found])
         # Rows may be deleted or null.

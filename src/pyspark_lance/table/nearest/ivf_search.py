@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,8 @@ _Floats = NDArray[np.floating[Any]]
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
     """A segment of a vector index to search."""
+
+    splits_queries: ClassVar = True  # Several executors can share the queries.
 
     segment: IvfSegment
     files: TableFiles

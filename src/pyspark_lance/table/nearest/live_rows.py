@@ -21,7 +21,7 @@ from pyspark_lance.table.nearest.ivf_file import ROWS_FILE, IvfKind, IvfSegment
 from pyspark_lance.table.nearest.rabit import RabitRows, rows_of
 from pyspark_lance.table.nearest.vectors import matrix_of
 from pyspark_lance.table.rows.fragment_reader import row_ids_of
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.confirmed_rows import confirm_row_count
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
@@ -131,7 +131,7 @@ class _Matching:
         for one in fragments:
             confirm_row_count(scan.files, one)
         self._bits = {one.id: np.zeros(-(-one.physical_rows // 8), np.uint8) for one in fragments}
-        for batch in run(scan):
+        for batch in scan.run():
             addresses = plain_numbers(batch.column(batch.schema.names.index(ROW_ADDRESS)))
             owners, places = fragment_ids(addresses), offsets(addresses)
             for number in np.unique(owners).tolist():

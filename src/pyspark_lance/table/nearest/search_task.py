@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from pyspark_lance.table.nearest.ivf_search import SegmentTask, search_segment
 from pyspark_lance.table.nearest.vectors import Metric, Queries, matrix_of
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.scan_split import ScanSplit
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.reader_pool import READER_POOL, LentReaders
 
 # Rows that are taken from local files one by one.
@@ -46,6 +46,8 @@ class SearchTask:
 
     ``scan``: reads their vectors, row ids and addresses; ``k``: rows for each query.
     """
+
+    splits_queries: ClassVar = False  # All queries are compared with the rows in one pass.
 
     scan: ScanTask
     column: Field
@@ -96,22 +98,29 @@ class TopKMerge:
         check_enum(self.metric, Metric)
 
 
-def search(tasks: tuple[SearchTask | SegmentTask, ...], queries: Queries) -> Found:
-    """Return the nearest rows of each query among all tasks.
+@dataclass(frozen=True, slots=True)
+class VectorSearch:
+    """The search for the nearest rows of some queries among the rows of some tasks."""
 
-    Memory depends on the block size and the number of queries, not on the number of rows.
-    """
-    scans = [task for task in tasks if isinstance(task, SearchTask)]
-    segments = [task for task in tasks if isinstance(task, SegmentTask)]
-    candidates = joined([search_segment(task, queries) for task in segments])
-    return Found(_search_rows(scans, queries) if scans else NOTHING_FOUND, candidates)
+    tasks: tuple[SearchTask | SegmentTask, ...]
+    queries: Queries
+
+    def run(self) -> Found:
+        """Find them.
+
+        Memory depends on the block size and the number of queries, not on the number of rows.
+        """
+        scans = [task for task in self.tasks if isinstance(task, SearchTask)]
+        segments = [task for task in self.tasks if isinstance(task, SegmentTask)]
+        candidates = joined([search_segment(task, self.queries) for task in segments])
+        return Found(_search_rows(scans, self.queries) if scans else NOTHING_FOUND, candidates)
 
 
 def _search_rows(tasks: list[SearchTask], queries: Queries) -> FoundRows:
     first = tasks[0]
     found = ExactSearch(queries.vectors, first.metric, first.k)
     for task in tasks:
-        for batch in run(task.scan):
+        for batch in task.scan.run():
             names = batch.schema.names
             vectors, has_vector = matrix_of(batch.column(names.index(task.column.name)))
             row_ids = plain_numbers(batch.column(names.index(ROW_ID)))
@@ -180,7 +189,7 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
             )
             scan = replace(task, slices=tuple(splits))
             # The rows are known to be live, so deletion vectors are skipped.
-            rows = join_batches(list(run(scan, lambda fragment: None, readers=readers)))
+            rows = join_batches(list(scan.run(lambda fragment: None, readers=readers)))
     if rows.num_rows != len(wanted):
         raise CorruptFileError(
             f"{len(wanted)} rows were requested by address, but {rows.num_rows} were read",

@@ -35,7 +35,6 @@ from pyspark_lance.table.index.lookups import LockedSegment, lock_segments
 from pyspark_lance.table.index.segments import BITMAP, BTREE, as_seen, field_at
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_statistics import is_exact
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 
 MAX_FIRST_VALUES: Final = 1_000
@@ -225,7 +224,7 @@ def _have_values(
     read = [
         as_seen(batch.column(0), field)
         for task in plan_scan(snapshot, request)
-        for batch in run(task)
+        for batch in task.run()
     ]
     own = pa.concat_arrays(read) if read else values.slice(0, 0)
     return bool(_sorted(own).equals(_sorted(values)))

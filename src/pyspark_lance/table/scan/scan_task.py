@@ -129,6 +129,11 @@ HasEnough: TypeAlias = Callable[[], bool]
 """Return True once the consumer needs no more rows."""
 
 
+def never() -> bool:
+    """Never stop the scan early."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class ScanTask:
     """The splits, columns and predicate of one task."""
@@ -170,53 +175,47 @@ class ScanTask:
         slices = Slices.of(self.slices)
         return int((slices.ends - slices.starts).sum())
 
+    def run(
+        self,
+        load_deleted: LoadDeleted | None = None,
+        has_enough: HasEnough = never,
+        readers: LentReaders | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the matching rows: the fields as stored, then lineage columns as uint64.
 
-def never() -> bool:
-    """Never stop the scan early."""
-    return False
-
-
-def run(
-    task: ScanTask,
-    load_deleted: LoadDeleted | None = None,
-    has_enough: HasEnough = never,
-    readers: LentReaders | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the matching rows of ``task``: its fields as stored, then lineage columns as uint64.
-
-    Batches have one schema, unless the task keeps dictionaries. ``load_deleted``: loads deleted
-    rows for callers that also need them; None reads their files. ``has_enough``: called before each
-    batch is read, even if no rows match; True ends the scan. ``readers``: lends readers of data
-    files, which are opened otherwise.
-    """
-    access = _Access(load_deleted, has_enough, readers)
-    buffered: list[pa.RecordBatch] = []
-    buffered_rows = 0
-    for batch in _slices_of(task, access):
-        # Wide rows make large batches with few rows.
-        is_large = batch.num_rows >= _SMALL_BATCH_ROWS or batch.nbytes >= task.batch_bytes // 2
-        if is_large:
-            if buffered:
+        Batches have one schema, unless dictionaries are kept. ``load_deleted``: loads deleted rows
+        for callers that also need them; None reads their files. ``has_enough``: called before each
+        batch is read, even if no rows match; True ends the scan. ``readers``: lends readers of data
+        files, which are opened otherwise.
+        """
+        access = _Access(load_deleted, has_enough, readers)
+        buffered: list[pa.RecordBatch] = []
+        buffered_rows = 0
+        for batch in _slices_of(self, access):
+            # Wide rows make large batches with few rows.
+            is_large = batch.num_rows >= _SMALL_BATCH_ROWS or batch.nbytes >= self.batch_bytes // 2
+            if is_large:
+                if buffered:
+                    yield from fewest_batches(buffered)
+                    buffered, buffered_rows = [], 0
+                yield batch
+                continue
+            is_too_much = buffered_rows + batch.num_rows > max(_SMALL_BATCH_ROWS, self.batch_rows)
+            if buffered and (is_too_much or batch.schema != buffered[0].schema):
                 yield from fewest_batches(buffered)
                 buffered, buffered_rows = [], 0
-            yield batch
-            continue
-        is_too_much = buffered_rows + batch.num_rows > max(_SMALL_BATCH_ROWS, task.batch_rows)
-        if buffered and (is_too_much or batch.schema != buffered[0].schema):
+            buffered.append(batch)
+            buffered_rows += batch.num_rows
+            if buffered_rows >= _SMALL_BATCH_ROWS:
+                yield from fewest_batches(buffered)
+                buffered, buffered_rows = [], 0
+        if buffered:
             yield from fewest_batches(buffered)
-            buffered, buffered_rows = [], 0
-        buffered.append(batch)
-        buffered_rows += batch.num_rows
-        if buffered_rows >= _SMALL_BATCH_ROWS:
-            yield from fewest_batches(buffered)
-            buffered, buffered_rows = [], 0
-    if buffered:
-        yield from fewest_batches(buffered)
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """What the caller of a scan provides; see ``run``."""
+    """What the caller of ``ScanTask.run`` provides."""
 
     load_deleted: LoadDeleted | None
     has_enough: HasEnough

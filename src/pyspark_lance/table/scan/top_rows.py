@@ -20,7 +20,7 @@ from pyspark_lance.format.row_address import group_by_fragment
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.predicate.conditions import columns_of
 from pyspark_lance.table.rows.scan_split import ScanSplit
-from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask, run
+from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask
 
 _NO_OFFSETS: Final = np.empty(0, np.uint32)
 _WORTHWHILE: Final = 1 / 16
@@ -41,7 +41,7 @@ class TopRows:
 def run_top(task: ScanTask, top: TopRows, has_enough: HasEnough) -> Iterator[pa.RecordBatch]:
     """Yield at least the rows of ``task`` that may be among the top rows."""
     least = _restrict_to_top_rows(task, top, has_enough)
-    yield from run(task if least is None else least, has_enough=has_enough)
+    yield from (task if least is None else least).run(has_enough=has_enough)
 
 
 def _restrict_to_top_rows(task: ScanTask, top: TopRows, has_enough: HasEnough) -> ScanTask | None:
@@ -64,7 +64,7 @@ def _restrict_to_top_rows(task: ScanTask, top: TopRows, has_enough: HasEnough) -
         keep_dictionaries=False,
     )
     first = _FirstRows(top)
-    for batch in run(seeking, has_enough=has_enough):
+    for batch in seeking.run(has_enough=has_enough):
         first.add(batch[top.column], plain_numbers(batch[ROW_ADDRESS]))
         if first.num_rows > most + batch.num_rows:
             first.drop_non_candidates()

@@ -37,7 +37,6 @@ from pyspark_lance.table.text.search_plan import (
     TextTask,
     column_tasks,
     merge_found,
-    search_task,
     searched_column,
     searched_columns,
     text_index,
@@ -178,7 +177,7 @@ def _search_block(
     # Rows of several leaves meet before the best of them are known.
     k = plan.k if place == len(queries) else None
     parts = [
-        search_task(replace(task, leaves=tuple(by_column[name]), k=k))
+        replace(task, leaves=tuple(by_column[name]), k=k).run()
         for name, column in by_name.items()
         if name in by_column
         for task in column.tasks

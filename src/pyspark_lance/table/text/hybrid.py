@@ -13,8 +13,8 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.nearest.found_rows import FoundRows
 from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import NearestPlan, NearestRequest, plan_nearest
+from pyspark_lance.table.nearest.search_task import VectorSearch
 from pyspark_lance.table.nearest.search_task import merge_found as merge_nearest
-from pyspark_lance.table.nearest.search_task import search
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
 from pyspark_lance.table.text.scoring import ScoredRows, best_rows, joined_rows
 from pyspark_lance.table.text.search_plan import (
@@ -23,7 +23,6 @@ from pyspark_lance.table.text.search_plan import (
     check_k,
     merge_found,
     plan_search,
-    search_task,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -121,8 +120,8 @@ def plan_hybrid(snapshot: Snapshot, words: SearchRequest, options: HybridOptions
 
 def search_both(plan: HybridPlan) -> HybridRows:
     """Run both searches; return the best rows of both."""
-    words = merge_found(plan.text.merge, [search_task(task) for task in plan.text.tasks])
-    near = [search(plan.vector.tasks, plan.queries)] if plan.vector.tasks else []
+    words = merge_found(plan.text.merge, [task.run() for task in plan.text.tasks])
+    near = [VectorSearch(plan.vector.tasks, plan.queries).run()] if plan.vector.tasks else []
     vector = merge_nearest(plan.vector.merge, near, plan.queries)
     return fuse(words, vector, plan.fusion, plan.k)
 

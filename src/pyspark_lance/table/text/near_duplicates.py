@@ -48,7 +48,8 @@ from pyspark_lance.table.nearest.live_rows import LiveRows, MatchingScan
 from pyspark_lance.table.nearest.search_plan import matching_by_segment, plan_fetch
 from pyspark_lance.table.nearest.search_task import LateMaterialization
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.tasks import run_local
 from pyspark_lance.table.text.search_plan import check_k, holds_texts, searched_column
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
@@ -111,14 +112,25 @@ MinHashTask: TypeAlias = MinHashSegmentTask | MinHashScanTask
 
 
 @dataclass(frozen=True, slots=True)
+class DuplicateLimits:
+    """How texts are compared, and which rows are near-duplicates."""
+
+    options: MinHashOptions
+    k: int | None  # Rows for each query; None for all.
+    max_distance: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class NearDuplicatesPlan:
     """A planned search."""
 
     tasks: tuple[MinHashTask, ...]
-    options: MinHashOptions
-    k: int | None
-    max_distance: float | None
+    limits: DuplicateLimits
     fetch: LateMaterialization
+
+    def searches(self, queries: SignedQueries) -> list[NearDuplicatesSearch]:
+        """Return what executors run to search some queries."""
+        return [NearDuplicatesSearch(self.limits, task, queries) for task in self.tasks]
 
 
 def near_duplicates_column(snapshot: Snapshot, name: str | None) -> Field:
@@ -165,7 +177,8 @@ def plan_near_duplicates(snapshot: Snapshot, request: NearDuplicatesRequest) -> 
             own = replace(task, slices=left)
             tasks.append(MinHashScanTask(own, request.column.name))
     fetch = plan_fetch(snapshot, request.columns, request.system_columns)
-    return NearDuplicatesPlan(tuple(tasks), options, request.k, request.max_distance, fetch)
+    limits = DuplicateLimits(options, request.k, request.max_distance)
+    return NearDuplicatesPlan(tuple(tasks), limits, fetch)
 
 
 def _entries(snapshot: Snapshot, column: Field) -> list[IndexMetadata]:
@@ -212,18 +225,37 @@ class SignedQueries:
         return cls(numbers.astype(np.int64), signatures)
 
 
+@dataclass(frozen=True, slots=True)
+class NearDuplicatesSearch:
+    """The search for near-duplicates of some queries among the rows of a task."""
+
+    limits: DuplicateLimits
+    task: MinHashTask
+    queries: SignedQueries
+
+    def run(self) -> FoundRows:
+        """Find them, in the order of ``nearest_of``."""
+        if not len(self.queries.numbers):
+            return NOTHING_FOUND
+        search = _Search(self.limits, self.queries)
+        if isinstance(self.task, MinHashScanTask):
+            _search_rows(search, self.task)
+        else:
+            _SegmentSearch(search, self.task).run()
+        return search.found()
+
+
 def near_duplicates(plan: NearDuplicatesPlan, texts: pa.Array) -> Iterator[FoundRows]:
     """Yield the rows of some texts at a time, in the order of ``nearest_of``."""
     for first in range(0, len(texts), _QUERIES_AT_ONCE):
-        queries = SignedQueries.of(texts.slice(first, _QUERIES_AT_ONCE), plan.options)
-        found = [search_task(plan, task, queries) for task in plan.tasks]
-        merged = merge_found(plan, found)
+        queries = SignedQueries.of(texts.slice(first, _QUERIES_AT_ONCE), plan.limits.options)
+        merged = merge_found(plan.limits, list(run_local(plan.searches(queries))))
         if len(merged):
             numbers = np.arange(first, first + _QUERIES_AT_ONCE)
             yield merged.of_queries(numbers)
 
 
-def merge_found(plan: NearDuplicatesPlan, found: Sequence[FoundRows]) -> FoundRows:
+def merge_found(limits: DuplicateLimits, found: Sequence[FoundRows]) -> FoundRows:
     """Merge the rows of all tasks; a row counts once for each query."""
     every = joined(found)
     order = np.lexsort((every.row_id, every.distance, every.query))
@@ -231,30 +263,18 @@ def merge_found(plan: NearDuplicatesPlan, found: Sequence[FoundRows]) -> FoundRo
     is_new = np.ones(len(every), np.bool_)
     is_new[1:] = (every.query[1:] != every.query[:-1]) | (every.row_id[1:] != every.row_id[:-1])
     every = every.at(is_new)
-    return every if plan.k is None else nearest_of([every], plan.k)
-
-
-def search_task(plan: NearDuplicatesPlan, task: MinHashTask, queries: SignedQueries) -> FoundRows:
-    """Return the near-duplicates of queries among the rows of a task."""
-    if not len(queries.numbers):
-        return NOTHING_FOUND
-    search = _Search(plan, queries)
-    if isinstance(task, MinHashScanTask):
-        _search_rows(search, task)
-    else:
-        _SegmentSearch(search, task).run()
-    return search.found()
+    return every if limits.k is None else nearest_of([every], limits.k)
 
 
 class _Search:
     """Finds pairs of a query and a row with an equal band, and keeps the best of them."""
 
-    def __init__(self, plan: NearDuplicatesPlan, queries: SignedQueries) -> None:
-        self.plan, self._queries = plan, queries
-        keys = band_keys(queries.signatures, plan.options)
+    def __init__(self, limits: DuplicateLimits, queries: SignedQueries) -> None:
+        self.limits, self._queries = limits, queries
+        keys = band_keys(queries.signatures, limits.options)
         order = np.argsort(keys, axis=None, kind="stable")
         self.keys = keys.reshape(-1)[order]
-        self._owners = order // plan.options.num_bands
+        self._owners = order // limits.options.num_bands
         self._found: list[FoundRows] = [NOTHING_FOUND]
 
     def pairs(self, keys: NDArray[np.uint64]) -> Iterator[tuple[NDArray[np.intp], ...]]:
@@ -293,7 +313,7 @@ class _Search:
             query, place = queries[part], places[part]
             equal = np.count_nonzero(own[query] == signatures[place], axis=1)
             distance = np.float32(1) - equal.astype(np.float32) / np.float32(own.shape[1])
-            most = self.plan.max_distance
+            most = self.limits.max_distance
             kept = np.arange(len(query)) if most is None else np.flatnonzero(distance <= most)
             self._found.append(
                 FoundRows(
@@ -308,13 +328,13 @@ class _Search:
 
     def found(self) -> FoundRows:
         """Return the best rows so far."""
-        return merge_found(self.plan, self._found)
+        return merge_found(self.limits, self._found)
 
 
 def _search_rows(search: _Search, task: MinHashScanTask) -> None:
-    options = search.plan.options
+    options = search.limits.options
     signer = Signer(options)
-    for batch in run(task.scan):
+    for batch in task.scan.run():
         names = batch.schema.names
         places, signatures = signer.sign(batch.column(names.index(task.column)))
         row_ids = plain_numbers(batch.column(names.index(ROW_ID)))[places]

@@ -36,13 +36,11 @@ from pyspark_lance.table.text.queries import (
 from pyspark_lance.table.text.scoring import ScoredRows, best_rows, joined_rows
 from pyspark_lance.table.text.search_query import Leaf, check_phrase, evaluate, resolve
 from pyspark_lance.table.text.segment_search import (
-    CountedRows,
+    TextFound,
     TextScanTask,
     TextSegmentTask,
     joined_counts,
     scored,
-    search_text_segment,
-    search_texts,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -91,42 +89,12 @@ class TextPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class TextFound:
-    """What some tasks found, by the places of leaves in the query."""
-
-    covered: dict[int, ScoredRows]
-    counted: dict[int, CountedRows]
-
-    def of_leaves(self, first: int, count: int) -> TextFound:
-        """Return what was found for some leaves, whose places then begin with 0."""
-        places = range(first, first + count)
-        return TextFound(
-            {place - first: self.covered[place] for place in places if place in self.covered},
-            {place - first: self.counted[place] for place in places if place in self.counted},
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class TextIndex:
     """The full-text index of a column."""
 
     segments: tuple[TextSegment, ...]  # That answer for fragments.
     options: TokenizerOptions
     has_positions: bool
-
-
-def num_rows_of(task: TextTask) -> int:
-    """How many rows a task looks at, at most."""
-    if isinstance(task, TextSegmentTask):
-        return sum(facts.num_documents for facts in task.segment.partitions)
-    return sum(one.end - one.start for one in task.scan.slices)
-
-
-def search_task(task: TextTask) -> TextFound:
-    """What one task finds; runs on an executor."""
-    if isinstance(task, TextSegmentTask):
-        return TextFound(search_text_segment(task), {})
-    return TextFound({}, search_texts(task))
 
 
 def merge_found(merge: TextMerge, parts: Sequence[TextFound]) -> ScoredRows:

@@ -21,7 +21,7 @@ from pyspark_lance.table.index.inverted.segments import Posting, TextPartition, 
 from pyspark_lance.table.index.inverted.token_sets import token_numbers
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer, Tokens
 from pyspark_lance.table.nearest.live_rows import LiveRows, MatchingScan
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.text.scoring import (
     NO_ROWS,
     ScoredRows,
@@ -61,18 +61,22 @@ class TextSegmentTask:
     # A scan of the fragments for the addresses of rows that count; None for all rows.
     matching: MatchingScan | None = None
 
+    @property
+    def num_rows(self) -> int:
+        """Rows to look at, at most."""
+        return sum(facts.num_documents for facts in self.segment.partitions)
 
-def search_text_segment(task: TextSegmentTask) -> dict[int, ScoredRows]:
-    """The rows of each leaf, by its place."""
-    live = LiveRows(
-        task.files, task.fragments, stable_row_ids=task.stable_row_ids, matching=task.matching
-    )
-    found: dict[int, list[ScoredRows]] = {place: [] for place, _ in task.leaves}
-    for partition in task.segment.open_partitions(task.files):
-        for place, leaf in task.leaves:
-            rows = _LeafSearch(partition, leaf).found(live, task.k)
-            found[place].append(rows if task.k is None else best_rows(rows, task.k))
-    return {place: joined_rows(parts) for place, parts in found.items()}
+    def run(self) -> TextFound:
+        """Find the rows of each leaf, with scores."""
+        live = LiveRows(
+            self.files, self.fragments, stable_row_ids=self.stable_row_ids, matching=self.matching
+        )
+        found: dict[int, list[ScoredRows]] = {place: [] for place, _ in self.leaves}
+        for partition in self.segment.open_partitions(self.files):
+            for place, leaf in self.leaves:
+                rows = _LeafSearch(partition, leaf).found(live, self.k)
+                found[place].append(rows if self.k is None else best_rows(rows, self.k))
+        return TextFound({place: joined_rows(parts) for place, parts in found.items()}, {})
 
 
 class _LeafSearch:
@@ -283,6 +287,22 @@ _FEW_LEAVES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
+class TextFound:
+    """What some tasks found, by the places of leaves in the query."""
+
+    covered: dict[int, ScoredRows]
+    counted: dict[int, CountedRows]
+
+    def of_leaves(self, first: int, count: int) -> TextFound:
+        """Return what was found for some leaves, whose places then begin with 0."""
+        places = range(first, first + count)
+        return TextFound(
+            {place - first: self.covered[place] for place in places if place in self.covered},
+            {place - first: self.counted[place] for place in places if place in self.counted},
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TextScanTask:
     """Some rows of a column that no index covers."""
 
@@ -290,6 +310,37 @@ class TextScanTask:
     column: str
     leaves: tuple[tuple[int, Leaf], ...]  # Of the column, with their places in the query.
     k: int | None  # How many rows of each leaf are enough; None for all.
+
+    @property
+    def num_rows(self) -> int:
+        """Rows to read."""
+        return self.scan.num_rows
+
+    def run(self) -> TextFound:
+        """Find the rows of each leaf, without scores."""
+        tokenizers = {leaf.options: Tokenizer(leaf.options) for _, leaf in self.leaves}
+        most = _MAX_WAITING // max(1, len(self.leaves))
+        waiting: dict[int, list[CountedRows]] = {
+            place: [_nothing(_distinct(leaf))] for place, leaf in self.leaves
+        }
+        for batch in self.scan.run():
+            names = batch.schema.names
+            texts = batch.column(names.index(self.column))
+            row_ids = plain_numbers(batch.column(names.index(ROW_ID)))
+            addresses = plain_numbers(batch.column(names.index(ROW_ADDRESS)))
+            found = {
+                options: _BatchTokens(one.tokenize(texts), batch.num_rows, len(self.leaves))
+                for options, one in tokenizers.items()
+            }
+            rows = ScoredRows(row_ids, addresses, np.zeros(len(row_ids), np.float32))
+            for place, leaf in self.leaves:
+                waiting[place].append(_counted(leaf, found[leaf.options], rows))
+                if self.k is not None and sum(len(one.rows) for one in waiting[place]) > most:
+                    waiting[place] = [_not_dominated(joined_counts(waiting[place]), self.k)]
+        joined = {place: joined_counts(parts) for place, parts in waiting.items()}
+        if self.k is not None:
+            joined = {place: _not_dominated(one, self.k) for place, one in joined.items()}
+        return TextFound({}, joined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,33 +357,6 @@ class CountedRows:
         return CountedRows(
             self.rows.at(chosen), self.counts[chosen], self.lengths[chosen], self.statistics
         )
-
-
-def search_texts(task: TextScanTask) -> dict[int, CountedRows]:
-    """The rows of each leaf, by its place."""
-    tokenizers = {leaf.options: Tokenizer(leaf.options) for _, leaf in task.leaves}
-    most = _MAX_WAITING // max(1, len(task.leaves))
-    waiting: dict[int, list[CountedRows]] = {
-        place: [_nothing(_distinct(leaf))] for place, leaf in task.leaves
-    }
-    for batch in run(task.scan):
-        names = batch.schema.names
-        texts = batch.column(names.index(task.column))
-        row_ids = plain_numbers(batch.column(names.index(ROW_ID)))
-        addresses = plain_numbers(batch.column(names.index(ROW_ADDRESS)))
-        found = {
-            options: _BatchTokens(one.tokenize(texts), batch.num_rows, len(task.leaves))
-            for options, one in tokenizers.items()
-        }
-        rows = ScoredRows(row_ids, addresses, np.zeros(len(row_ids), np.float32))
-        for place, leaf in task.leaves:
-            waiting[place].append(_counted(leaf, found[leaf.options], rows))
-            if task.k is not None and sum(len(one.rows) for one in waiting[place]) > most:
-                waiting[place] = [_not_dominated(joined_counts(waiting[place]), task.k)]
-    joined = {place: joined_counts(parts) for place, parts in waiting.items()}
-    if task.k is None:
-        return joined
-    return {place: _not_dominated(one, task.k) for place, one in joined.items()}
 
 
 def _distinct(leaf: Leaf) -> list[str]:

@@ -68,7 +68,6 @@ from pyspark_lance.table.index_build.merged_segments import LiveRows
 from pyspark_lance.table.index_build.ngram_build import POSTINGS, TOKENS, NgramPostings
 from pyspark_lance.table.scan.column_paths import only_fragments, path_to, values_at
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.verify.verify_manifest import Finding, finding
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -242,7 +241,7 @@ def _column(
     scans = plan_scan(snapshot, ScanRequest(schema=schema, system_columns=(name,)))
     names = [field.name for field in path]
     for scan in only_fragments(scans, frozenset(fragment.id for fragment in fragments)):
-        for batch in run(scan):
+        for batch in scan.run():
             if batch.num_rows:
                 yield values_at(batch, names), plain_numbers(batch.column(name))
 
