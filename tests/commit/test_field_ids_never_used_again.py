@@ -21,6 +21,7 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.columns.local_columns import copied
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -76,7 +77,7 @@ def step(path: str, rng: np.random.Generator, number: int) -> None:
         case "merge":
             write_table(path, numbers("a", new), merge_schema=True)
         case "compact":
-            compact(Table(path), {"materialize_deletions_threshold": 0.0})
+            compact(Table(path), CompactionRequest(materialize_deletions_threshold=0.0))
 
 
 def run_history(path: str, seed: int) -> None:

@@ -44,6 +44,7 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.columns.change_columns import add_columns, drop_columns, rename_column
 from pyspark_lance.table.columns.local_columns import computed
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index_build.column_indices import refresh_indices
 from pyspark_lance.table.refs.branches import branches_of, create_branch, remove_branch
@@ -176,7 +177,9 @@ def add_column(table: Table, row: int) -> None:
 
 
 def compaction(table: Table, row: int) -> None:
-    compact(table, {"target_rows_per_fragment": 100, "materialize_deletions_threshold": 0.0})
+    compact(
+        table, CompactionRequest(target_rows_per_fragment=100, materialize_deletions_threshold=0.0)
+    )
 
 
 def tag(table: Table, row: int) -> None:

@@ -18,6 +18,7 @@ from row_changes import insert, matched_delete, matched_update
 
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.version.table import Table
@@ -93,7 +94,7 @@ def their_merge(row, path, who):
 
 def compaction(path, who):
     options = {"target_rows_per_fragment": 100, "materialize_deletions_threshold": 0.0}
-    compact(Table(path), options)
+    compact(Table(path), CompactionRequest(**options))
 
 
 def restored(path, who):

@@ -40,6 +40,7 @@ from pyspark_lance.errors import MissingFileError, RetryableCommitError, Version
 from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.refs.tags import consumers_of, register_consumer
 from pyspark_lance.table.verify.verify import verify
@@ -145,7 +146,9 @@ def keep_compact(path: str) -> Counter[str]:
     while not is_over(path):
         try:
             options = {"target_rows_per_fragment": 60, "materialize_deletions_threshold": 0.0}
-            counts["compactions"] += compact(Table(path), options).version is not None
+            counts["compactions"] += (
+                compact(Table(path), CompactionRequest(**options)).version is not None
+            )
         except RetryableCommitError:
             counts["compactions that gave way"] += 1
     return counts

@@ -67,6 +67,7 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.columns.local_columns import computed, copied
 from pyspark_lance.table.compaction.compact import compact as compact_table
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.dml.merge import Match, MergeClause
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
@@ -439,10 +440,10 @@ class TableHistory(RuleBasedStateMachine):
 
     @rule(size=st.sampled_from([3, 1000]), threshold=st.sampled_from([0.0, 0.5]))
     def compact(self, size, threshold):
-        result = compact_table(
-            Table(self.path),
-            {"target_rows_per_fragment": size, "materialize_deletions_threshold": threshold},
+        request = CompactionRequest(
+            target_rows_per_fragment=size, materialize_deletions_threshold=threshold
         )
+        result = compact_table(Table(self.path), request)
         if result.version is None:
             return
         self.model.same_rows(result.version)

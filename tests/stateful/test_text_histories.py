@@ -15,6 +15,7 @@ from random_seeds import grid
 from table_access import write_table
 
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.index_build.column_indices import refresh_indices
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -72,7 +73,7 @@ class TextHistory:
         update_rows(self.path, self.some_rows(), ["n"], values)
 
     def compact(self):
-        compact(self.table, COMPACTED)
+        compact(self.table, CompactionRequest(**COMPACTED))
 
     def refresh(self):
         refresh_indices(self.table)

@@ -42,7 +42,6 @@ import sys
 import pyspark_lance, pyspark_lance.spark.service.__main__ as service
 import pyarrow as pa
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_folder import drop_table
@@ -57,7 +56,7 @@ for start in (0, 100):
     commit_write(plan, write_rows(plan, rows.to_batches()))
 snapshot = Snapshot.open(table)
 tasks = plan_scan(snapshot, ScanRequest())
-found = pa.Table.from_batches([batch for task in tasks for batch in run(task)])
+found = pa.Table.from_batches([batch for task in tasks for batch in task.run()])
 assert sorted(found["id"].to_pylist()) == list(range(200)), found
 assert verify(table, read_data=True).isSound
 print(snapshot.version)

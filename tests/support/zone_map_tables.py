@@ -16,6 +16,7 @@ from table_access import read_ours
 from pyspark_lance.predicate.conditions import Predicate, evaluate
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.index_build.zone_maps import refresh_zone_maps
 from pyspark_lance.table.scan.fragment_pruning import prune_splits
 from pyspark_lance.table.scan.plan_scan import predicate_schema
@@ -155,7 +156,7 @@ def change_ours(path: str, rng: random.Random) -> None:
         case "all":
             set_to(path, "n > -99", i=rng.randint(-5, 20), n=3)
         case "compact":
-            compact(Table(path), {"target_rows_per_fragment": rng.choice([50, 1000])})
+            compact(Table(path), CompactionRequest(target_rows_per_fragment=rng.choice([50, 1000])))
         case "refresh":
             refresh_zone_maps(Table(path))
         case "index":

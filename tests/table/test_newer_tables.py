@@ -20,6 +20,7 @@ from pyspark_lance.metafile.manifest_file import latest_version, read_manifest
 from pyspark_lance.proto import table_pb2, transaction_pb2
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import set_properties
@@ -68,7 +69,7 @@ def check_no_change(path: str, named: str, known_by: str = NEWER) -> None:
     before = {one for one in Path(path).rglob("*") if one.is_file()}
     for change in (
         lambda: append(path, 9, rows=1),
-        lambda: compact(Table(path), {"materialize_deletions_threshold": 0.0}),
+        lambda: compact(Table(path), CompactionRequest(materialize_deletions_threshold=0.0)),
         lambda: set_properties(Table(path), {"a": "b"}),
     ):
         with pytest.raises(UnsupportedFeatureError, match=named) as raised:

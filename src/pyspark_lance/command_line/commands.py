@@ -19,6 +19,7 @@ from pyspark_lance.table.cdf.change_feed import ChangeRequest, count_changes, pl
 from pyspark_lance.table.cdf.change_window import Bound, Deduplication, resolve_window
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
 from pyspark_lance.table.tasks import Task
 from pyspark_lance.table.verify.find_value import find_value
@@ -117,16 +118,16 @@ def show_files_with_value(table: Table, given: argparse.Namespace, output: Outpu
 
 def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> int:
     """``compact``."""
-    options = {
-        "target_rows_per_fragment": given.target_rows_per_fragment,
-        "materialize_deletions_threshold": given.materialize_deletions_threshold,
-        "max_bytes_per_file": given.max_bytes_per_file,
-        "max_source_rows": given.max_source_rows,
-        "cluster_by": _names(given.cluster_by),
-        "split_files_by": _names(given.split_files_by),
-        "order": given.order,
-    }
-    result = compact(table, options, run=_run_with_progress, dry_run=given.dry_run)
+    request = CompactionRequest(
+        target_rows_per_fragment=given.target_rows_per_fragment,
+        materialize_deletions_threshold=given.materialize_deletions_threshold,
+        max_bytes_per_file=given.max_bytes_per_file,
+        max_source_rows=given.max_source_rows,
+        cluster_by=_names(given.cluster_by),
+        split_files_by=_names(given.split_files_by),
+        order=given.order,
+    )
+    result = compact(table, request, run=_run_with_progress, dry_run=given.dry_run)
     output.row(row_of(result))
     return 0
 

@@ -12,6 +12,7 @@ from pyspark_lance.conformance import steps
 from pyspark_lance.conformance.model import Values
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.dml.change_stages import writes_rows
 from pyspark_lance.table.dml.commit_changes import commit_changes
@@ -43,7 +44,7 @@ def write_history(path: str, history: Sequence[steps.Step]) -> None:
             case steps.RewriteColumns(updated):
                 _rewrite(table, updated)
             case steps.Compact():
-                compact(table, {"materialize_deletions_threshold": 0.0})
+                compact(table, CompactionRequest(materialize_deletions_threshold=0.0))
             case steps.Restore(version):
                 restore(table, VersionSpec(version=version))
             case steps.GiveRowIds():

@@ -36,6 +36,7 @@ from pyspark_lance.table.cdf.stream_offset import (
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -233,7 +234,7 @@ def test_restore_exchanging_equally_many_rows_raises_after_cleanup(path):
     assert reached.live is None
     restore(Table(path), VersionSpec(version=2))
     delete_rows(path, "id = 5")
-    compact(Table(path), {"materialize_deletions_threshold": 0.0})
+    compact(Table(path), CompactionRequest(materialize_deletions_threshold=0.0))
     set_config(path)
     cleanup_old_versions(Table(path), NEWEST_ONLY)
     with pytest.raises(VersionNotFoundError, match="needs version 3"):
@@ -312,7 +313,7 @@ class History:
         lance.dataset(self.path).update({"n": "n + 1"}, where=f"id % 5 = {self.rng.randrange(5)}")
 
     def compact(self):
-        compact(Table(self.path), {"materialize_deletions_threshold": 0.0})
+        compact(Table(self.path), CompactionRequest(materialize_deletions_threshold=0.0))
 
     def compact_by_pylance(self):
         compact_by_pylance(self.path)

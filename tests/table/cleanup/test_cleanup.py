@@ -30,6 +30,7 @@ from pyspark_lance.table.cleanup import auto_cleanup
 from pyspark_lance.table.cleanup.auto_cleanup import auto_policy, parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.refs.branches import branches_of, create_branch
 from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.version.table import Table
@@ -192,7 +193,7 @@ def test_cleanup_of_clone_keeps_files_of_origin(path, tmp_path):
     clone = str(tmp_path / "clone")
     lance.dataset(path).shallow_clone(clone, versions(path)[-1])
     delete_rows(clone, "id = 20")
-    compact(Table(clone), {"target_rows_per_fragment": 20})
+    compact(Table(clone), CompactionRequest(target_rows_per_fragment=20))
     before = every_file(path)
     assert cleanup_old_versions(Table(clone), ALL_OLD).versions
     assert every_file(path) == before

@@ -13,6 +13,7 @@ from pyspark_lance.table.cdf.change_window import Deduplication
 from pyspark_lance.table.columns.change_columns import drop_columns, rename_column
 from pyspark_lance.table.columns.cluster_by import set_cluster_by
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.compaction.stable_row_ids import copy_with_stable_row_ids
 from pyspark_lance.table.history.history import detail
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
@@ -75,18 +76,18 @@ def test_compaction_sorts_only_new_rows_by_table_columns(tmp_path):
     assert detail(table).clustering_columns == ("a",)
     assert detail(table).advice == ("compact: 3 of 3 fragments are to be sorted by a",)
     before = read_ours(path, system_columns=("_rowid",)).sort_by("_rowid")
-    assert compact(table, SMALL, dry_run=True).numRows == 900
-    assert compact(table, SMALL).numRows == 900
+    assert compact(table, CompactionRequest(**SMALL), dry_run=True).numRows == 900
+    assert compact(table, CompactionRequest(**SMALL)).numRows == 900
     assert as_they_lie(path, "a") == sorted(as_they_lie(path, "a"))
     assert read_ours(path, system_columns=("_rowid",)).sort_by("_rowid").equals(before)
     assert read_changes(path, 4, 5, Deduplication.NONE).num_rows == 0
     assert detail(table).advice == ()
-    assert compact(table, SMALL).version is None
+    assert compact(table, CompactionRequest(**SMALL)).version is None
     # Full fragments stay where new rows come.
     write_table(path, rows(900, 40))
     full = {**SMALL, "target_rows_per_fragment": 500}
-    assert compact(table, full).numRows == 40
-    assert compact(table, full).version is None
+    assert compact(table, CompactionRequest(**full)).numRows == 40
+    assert compact(table, CompactionRequest(**full)).version is None
     assert set(sorted_by(table).fragment_ids) == fragment_ids(table)
 
 
@@ -102,7 +103,7 @@ def test_compaction_sorts_only_new_rows_by_table_columns(tmp_path):
 )
 def test_compaction_options_override_table_order(tmp_path, columns, given, order):
     table = made(str(tmp_path / "t"), *columns)
-    assert compact(table, {**SMALL, **given}).numRows == 900
+    assert compact(table, CompactionRequest(**{**SMALL, **given})).numRows == 900
     assert sorted_by(table).order == order
     assert len(sorted_by(table).field_ids) == len(columns)
     assert sorted_by(table).num_split == len(given.get("split_files_by", ()))
@@ -111,15 +112,15 @@ def test_compaction_options_override_table_order(tmp_path, columns, given, order
 def test_cluster_by_option_overrides_table(tmp_path):
     path = str(tmp_path / "t")
     table = made(path, "a")
-    assert compact(table, {**SMALL, "cluster_by": ()}).fragmentsAdded == 1
+    assert compact(table, CompactionRequest(**{**SMALL, "cluster_by": ()})).fragmentsAdded == 1
     assert sorted_by(table) is None
     assert as_they_lie(path, "id") == list(range(900))
-    compact(table, {**SMALL, "cluster_by": ("b",)})
+    compact(table, CompactionRequest(**{**SMALL, "cluster_by": ("b",)}))
     assert as_they_lie(path, "b") == sorted(as_they_lie(path, "b"))
     assert asked(table).columns == ("a",)
     set_cluster_by(table, ())
     assert asked(table) is None and detail(table).clustering_columns == ()
-    assert compact(table, SMALL).version is None
+    assert compact(table, CompactionRequest(**SMALL)).version is None
     assert set_cluster_by(table, ()).version is None
 
 
@@ -127,7 +128,7 @@ def test_zone_maps_follow_clustered_rows(tmp_path):
     path = str(tmp_path / "t")
     table = made(path, "a")
     create_zone_maps(table, ["a"])
-    compact(table, SMALL)
+    compact(table, CompactionRequest(**SMALL))
     covered = Snapshot.open(table).indices[0].fragment_bitmap
     assert set(covered) == fragment_ids(table)
 
@@ -166,7 +167,7 @@ def test_clustering_follows_renames_and_blocks_drops(tmp_path):
         with pytest.raises(InvalidInputError, match=r"clustered by (c|t\.y)\n(.*\n)*.*CLUSTER BY"):
             drop_columns(table, [name])
     drop_columns(table, ["t.tags", "b"])
-    assert compact(table, SMALL).numRows == 900
+    assert compact(table, CompactionRequest(**SMALL)).numRows == 900
     set_cluster_by(table, ["id"])
     drop_columns(table, ["c"])
 
@@ -218,7 +219,7 @@ def test_copy_with_stable_row_ids_keeps_clustering(tmp_path):
 def test_pylance_appends_to_and_compacts_clustered_table(tmp_path):
     path = str(tmp_path / "t")
     table = made(path, "a", "b")
-    compact(table, SMALL)
+    compact(table, CompactionRequest(**SMALL))
     from_pylance = lance.dataset(path)
     from_pylance.validate()
     from_pylance.insert(rows(900, 40))
@@ -226,7 +227,7 @@ def test_pylance_appends_to_and_compacts_clustered_table(tmp_path):
     from_pylance.optimize.compact_files(target_rows_per_fragment=5000)
     assert asked(table) == ClusterBy(("a", "b"))
     assert_same_rows(read_ours(path), read_pylance(path))
-    assert compact(table, SMALL).numRows == 939
+    assert compact(table, CompactionRequest(**SMALL)).numRows == 939
     lance.dataset(path).validate()
     assert lance.dataset(path).count_rows() == 939
 
@@ -238,13 +239,13 @@ def test_missing_clustering_column_error_suggests_override(tmp_path):
     with pytest.raises(
         InvalidInputError, match=r"by a, b, but there is no column 'b'\n(.*\n)*.*NONE"
     ):
-        compact(table, SMALL)
+        compact(table, CompactionRequest(**SMALL))
     assert detail(table).advice == (
         "choose other columns to cluster by than a, b: there is no column 'b'",
     )
-    assert compact(table, {**SMALL, "cluster_by": ()}).fragmentsAdded == 1
+    assert compact(table, CompactionRequest(**{**SMALL, "cluster_by": ()})).fragmentsAdded == 1
     set_cluster_by(table, ["a"])
-    assert compact(table, SMALL).numRows == 900
+    assert compact(table, CompactionRequest(**SMALL)).numRows == 900
 
 
 def test_deferred_remap_is_refused_for_clustered_tables(tmp_path):
@@ -254,8 +255,10 @@ def test_deferred_remap_is_refused_for_clustered_tables(tmp_path):
     table = Table(path)
     set_cluster_by(table, ["a"])
     with pytest.raises(InvalidInputError, match=r"clusterBy=\(\) does without"):
-        compact(table, {"defer_index_remap": True})
-    assert compact(table, {"defer_index_remap": True, "cluster_by": ()}).fragmentsAdded == 1
+        compact(table, CompactionRequest(defer_index_remap=True))
+    assert (
+        compact(table, CompactionRequest(defer_index_remap=True, cluster_by=())).fragmentsAdded == 1
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"columns":[],"order":"hilbert"}', "null"])

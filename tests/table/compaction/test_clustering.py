@@ -28,6 +28,7 @@ from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.clustering import CLUSTERING_KEY, Clustering
 from pyspark_lance.table.columns.change_columns import rename_column
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.index.value_order import has_order
@@ -46,7 +47,7 @@ ORDERS = [one.value for one in Curve]
 def cluster(path, *names, order="linear", **given):
     """Some hundred rows are sorted at a time, unless more is given."""
     options = {"cluster_by": names, "order": order, "sort_bytes": 4000, **given}
-    return compact(Table(path), options)
+    return compact(Table(path), CompactionRequest(**options))
 
 
 def all_but_places(rows, name="_rowid"):
@@ -194,14 +195,14 @@ def test_split_columns_must_lead_linear_order(tmp_path):
         {"split_files_by": ("a",)},
     ):
         with pytest.raises(InvalidInputError, match="split by"):
-            compact(Table(path), given)
+            compact(Table(path), CompactionRequest(**given))
 
 
 def test_split_by_column_with_many_values_is_refused(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": np.random.default_rng(1).permutation(12_000)}))
     with pytest.raises(InvalidInputError, match="more than 12000"):
-        compact(Table(path), {"split_files_by": ("id",), "cluster_by": ("id",)})
+        compact(Table(path), CompactionRequest(split_files_by=("id",), cluster_by=("id",)))
 
 
 @pytest.mark.parametrize("by", ["ours", "pylance"])
@@ -455,9 +456,9 @@ def test_dry_run_predicts_clustering(tmp_path):
     path = str(tmp_path / "t")
     fill(path, np.random.default_rng(1), [100, 30])
     options = {"cluster_by": ("a",), "target_rows_per_fragment": 40}
-    planned = compact(Table(path), options, dry_run=True)
+    planned = compact(Table(path), CompactionRequest(**options), dry_run=True)
     assert planned.version is None
-    done = compact(Table(path), options)
+    done = compact(Table(path), CompactionRequest(**options))
     assert (planned.num_rows, planned.fragments_added) == (done.num_rows, done.fragments_added)
 
 
@@ -472,7 +473,7 @@ def test_dry_run_predicts_clustering(tmp_path):
         (lambda path: lance.dataset(path).create_scalar_index("id", "BTREE"), True),
         (lambda path: delete_rows(path, "id = 3"), True),
         (lambda path: lance.dataset(path).update({"id": "id + 1000"}, where="id = 9"), True),
-        (lambda path: compact(Table(path), {"target_rows_per_fragment": 1000}), True),
+        (lambda path: compact(Table(path), CompactionRequest(target_rows_per_fragment=1000)), True),
         # Others have done all there is to do.
         (lambda path: cluster(path, "id"), False),
     ],
@@ -491,7 +492,7 @@ def test_clustering_tolerates_concurrent_writes_in_every_stage(tmp_path, act, re
         return list(run_local(tasks))
 
     options = {"cluster_by": ("id",), "sort_bytes": 900, "target_rows_per_fragment": 60}
-    compact(Table(path), options, run=rewrite)
+    compact(Table(path), CompactionRequest(**options), run=rewrite)
     assert (rounds.count(stage) > 1) == retried
     ids = read_ours(path)["id"].to_pylist()
     assert len(ids) == len(set(ids)) and set(range(120)) - {3, 9} <= set(ids)
@@ -510,7 +511,7 @@ def test_failed_clustering_leaves_no_files(tmp_path):
         return list(run_local(tasks))
 
     with pytest.raises(OSError, match="no more"):
-        compact(Table(path), {"cluster_by": ("a",), "sort_bytes": 2000}, run=rewrite)
+        compact(Table(path), CompactionRequest(cluster_by=("a",), sort_bytes=2000), run=rewrite)
     assert files_of(path) == before
 
 

@@ -40,6 +40,7 @@ from pyspark_lance.table.compaction.compaction_plan import (
     CONFIGURABLE,
     SMALL_FOR_COMPACTION,
     CompactionOptions,
+    CompactionRequest,
     plan_bins,
 )
 from pyspark_lance.table.dml.row_change import ChangeSettings
@@ -114,9 +115,9 @@ def test_deleted_share_at_threshold_does_not_compact(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0, 100)
     delete_rows(path, "id < 10")
-    assert compact(Table(path), {"target_rows_per_fragment": 50}).version is None
+    assert compact(Table(path), CompactionRequest(target_rows_per_fragment=50)).version is None
     delete_rows(path, "id = 10")
-    assert compact(Table(path), {"target_rows_per_fragment": 50}).version == 4
+    assert compact(Table(path), CompactionRequest(target_rows_per_fragment=50)).version == 4
 
 
 def test_empty_fragment_separates_bins():
@@ -131,13 +132,14 @@ def test_compaction_options_default_to_table_configuration(tmp_path):
     append(path, 10, 10)
     lance.dataset(path).update_config({"lance.compaction.target_rows_per_fragment": "5"})
     assert compact(Table(path)).version is None
-    assert compact(Table(path), {"target_rows_per_fragment": 20}).fragments_removed == 2
+    assert (
+        compact(Table(path), CompactionRequest(target_rows_per_fragment=20)).fragments_removed == 2
+    )
     lance.dataset(path).update_config({"lance.compaction.target_rows_per_fragment": "many"})
     with pytest.raises(InvalidInputError, match="many"):
         compact(Table(path))
-    for given in ({"target_rows_per_fragment": 0}, {"speed": 3}):
-        with pytest.raises(InvalidInputError):
-            compact(Table(path), given)
+    with pytest.raises(InvalidInputError):
+        compact(Table(path), CompactionRequest(target_rows_per_fragment=0))
 
 
 def test_limits_take_bins_in_order(tmp_path):
@@ -145,10 +147,20 @@ def test_limits_take_bins_in_order(tmp_path):
     for number in range(8):
         append(path, 10 * number, 10)
     given = {"target_rows_per_fragment": 20}
-    assert compact(Table(path), given, dry_run=True).fragments_removed == 8
-    assert compact(Table(path), {**given, "max_source_rows": 45}, dry_run=True).num_rows == 40
+    assert compact(Table(path), CompactionRequest(**given), dry_run=True).fragments_removed == 8
+    assert (
+        compact(
+            Table(path), CompactionRequest(**{**given, "max_source_rows": 45}), dry_run=True
+        ).num_rows
+        == 40
+    )
     # A limit below the first bin does not stop the work for ever.
-    assert compact(Table(path), {**given, "max_source_fragments": 1}, dry_run=True).num_rows == 20
+    assert (
+        compact(
+            Table(path), CompactionRequest(**{**given, "max_source_fragments": 1}), dry_run=True
+        ).num_rows
+        == 20
+    )
     assert Snapshot.open(Table(path)).version == 8
 
 
@@ -163,7 +175,8 @@ def test_compaction_is_invisible_and_pylance_continues(tmp_path, seed, version):
     before, number = visible(path), Snapshot.open(Table(path)).version
     feeds = [read_changes(path, 1, number, mode) for mode in ("none", "netChanges")]
     result = compact(
-        Table(path), {"target_rows_per_fragment": 700, "materialize_deletions_threshold": 0.0}
+        Table(path),
+        CompactionRequest(target_rows_per_fragment=700, materialize_deletions_threshold=0.0),
     )
     # repr: NaN is no number that equals itself.
     assert repr(visible(path)) == repr(before)
@@ -190,7 +203,7 @@ def test_compaction_result_equals_pylance(tmp_path, stable):
     ours, from_pylance = str(tmp_path / "ours"), str(tmp_path / "theirs")
     for path in (ours, from_pylance):
         fragmented(path, 3, stable=stable, indexed=False)
-    result = compact(Table(ours), {"target_rows_per_fragment": 90})
+    result = compact(Table(ours), CompactionRequest(target_rows_per_fragment=90))
     metrics = lance.dataset(from_pylance).optimize.compact_files(target_rows_per_fragment=90)
     assert (result.fragments_removed, result.fragments_added) == (
         metrics.fragments_removed,
@@ -232,7 +245,7 @@ def test_implicit_versions_become_explicit(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0, 5)
     append(path, 5, 5)
-    plan = plan_compaction(Table(path), {}, ChangeSettings())
+    plan = plan_compaction(Table(path), CompactionRequest(), ChangeSettings())
     (task,) = plan.tasks
     first, second = task.fragments
     bare = replace(
@@ -263,9 +276,14 @@ def test_compacted_files_end_at_limits(tmp_path):
     values = np.random.default_rng(0).integers(0, 2**60, 240_000)
     write_table(path, pa.table({"x": values}), max_rows_per_file=5000)
     given = {"target_rows_per_fragment": 100_000}
-    assert compact(Table(path), given, dry_run=True).fragments_added == 2
-    assert compact(Table(path), {**given, "max_bytes_per_file": 1}).fragments_added > 2
-    assert compact(Table(path), given).version == 3
+    assert compact(Table(path), CompactionRequest(**given), dry_run=True).fragments_added == 2
+    assert (
+        compact(
+            Table(path), CompactionRequest(**{**given, "max_bytes_per_file": 1})
+        ).fragments_added
+        > 2
+    )
+    assert compact(Table(path), CompactionRequest(**given)).version == 3
     sizes = [fragment.physical_rows for fragment in Snapshot.open(Table(path)).manifest.fragments]
     assert sum(sizes) == 240_000
     assert min(sizes) >= 100_000
@@ -294,7 +312,7 @@ def test_compacted_files_end_before_lists_overflow(tmp_path, version):
         rows, path, max_rows_per_file=20, enable_stable_row_ids=True, data_storage_version=version
     )
     before = visible(path)
-    result = compact(Table(path), {"max_items_per_file": most})
+    result = compact(Table(path), CompactionRequest(max_items_per_file=most))
     assert (result.fragments_removed, result.fragments_added > 10) == (15, True)
     assert visible(path) == before
     assert read_pylance(path)["id"].to_pylist() == list(range(300))
@@ -349,7 +367,7 @@ def test_small_neighbours_are_read_together(tmp_path):
     dataset.add_columns({"twice": "id * 2"})
     dataset.delete("id % 1000 < 7 or (id > 11000 and id < 20000)")
     before = dataset.to_table(with_row_id=True)
-    (task,) = plan_compaction(Table(path), {}, ChangeSettings()).tasks
+    (task,) = plan_compaction(Table(path), CompactionRequest(), ChangeSettings()).tasks
     slices = [ScanSplit(one, 0, one.physical_rows) for one in task.fragments]
     fields = Snapshot.open(Table(path)).schema.fields
     assert len(list(coalesced_fragments(slices, fields, 65_536))) == len(slices)
@@ -414,7 +432,7 @@ def test_changed_bin_is_replanned_and_others_are_kept(tmp_path, writer):
             append(path, 140, 2)
         return groups
 
-    result = compact(Table(path), given, run=rewrite)
+    result = compact(Table(path), CompactionRequest(**given), run=rewrite)
     assert runs[0] == [[0, 1], [3, 4]]
     assert runs[1][0] == [0, 1]
     assert {3, 4}.isdisjoint(itertools.chain(*runs[1]))  # the other bin has landed
@@ -444,9 +462,9 @@ def test_concurrent_compactions_move_rows_once(tmp_path):
     path = str(tmp_path / "t")
     given = two_bins(path)
     before = visible(path)
-    first = plan_compaction(Table(path), given, ChangeSettings())
-    second = plan_compaction(Table(path), given, ChangeSettings())
-    third = plan_compaction(Table(path), given, ChangeSettings())
+    first = plan_compaction(Table(path), CompactionRequest(**given), ChangeSettings())
+    second = plan_compaction(Table(path), CompactionRequest(**given), ChangeSettings())
+    third = plan_compaction(Table(path), CompactionRequest(**given), ChangeSettings())
     groups = [task.run() for task in first.tasks]
     others = [task.run() for task in second.tasks]
     assert committed(first, groups[:1]).version == 6
@@ -494,7 +512,7 @@ def test_row_id_indices_follow_compaction(tmp_path):
     dataset.create_scalar_index("tags", "LABEL_LIST")
     write_table(path, rows.slice(0, 5))
     bodies = {index.name: index.uuid for index in Snapshot.open(Table(path)).indices}
-    compact(Table(path), {"target_rows_per_fragment": 20})
+    compact(Table(path), CompactionRequest(target_rows_per_fragment=20))
     assert bitmaps(path) == {key: {5, 6} for key in ("id_idx", "kind_idx", "tags_idx")}
     remapped = {index.name: index.uuid for index in Snapshot.open(Table(path)).indices}
     assert bodies.items() ^ remapped.items() == {
@@ -529,4 +547,4 @@ def test_invalid_limit_error_uses_readable_name(tmp_path, given, message):
     path = str(tmp_path / "t")
     append(path, 0)
     with pytest.raises(InvalidInputError, match=message):
-        compact(Table(path), given)
+        compact(Table(path), CompactionRequest(**given))

@@ -16,6 +16,7 @@ from table_access import assert_same_rows, read_changes, read_ours, read_pylance
 
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact, plan_compaction
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -109,11 +110,11 @@ def test_compaction_of_random_tables_equals_pylance(tmp_path, seed):
         "materialize_deletions_threshold": [0.0, 0.1][seed % 2],
     }
     plan = Compaction.plan(lance.dataset(from_pylance), options)
-    mine = plan_compaction(Table(ours), options, None)
+    mine = plan_compaction(Table(ours), CompactionRequest(**options), None)
     assert [[one.id for one in task.fragments] for task in mine.tasks] == [
         [one.id for one in task.fragments] for task in plan.tasks
     ]
-    result = compact(Table(ours), options)
+    result = compact(Table(ours), CompactionRequest(**options))
     metrics = lance.dataset(from_pylance).optimize.compact_files(**options)
     for name in ("fragments_removed", "fragments_added", "files_removed", "files_added"):
         assert getattr(result, name) == getattr(metrics, name), name

@@ -30,6 +30,7 @@ from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction import reuse_index
 from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.index.reused_fragments import moved_addresses
@@ -76,7 +77,7 @@ def test_reuse_index_equals_pylance_bytes(tmp_path, seed):
     shutil.copytree(ours, from_pylance)
     for turn in range(3):
         options = {**DEFERRED, "target_rows_per_fragment": per_file * 3**turn}
-        compact(Table(ours), options)
+        compact(Table(ours), CompactionRequest(**options))
         lance.dataset(from_pylance).optimize.compact_files(**options)
         mine, other = entry_of(ours), entry_of(from_pylance)
         # A uuid and a time are all that is not the same.
@@ -132,7 +133,7 @@ def test_indices_answer_after_deferred_compactions(tmp_path):
     indexed(path)
     bodies = {index.name: index.raw for index in Snapshot.open(Table(path)).indices}
     options = {**DEFERRED, "target_rows_per_fragment": 80}
-    result = compact(Table(path), options)
+    result = compact(Table(path), CompactionRequest(**options))
     assert result.fragments_added > 1
     after = {index.name: index.raw for index in Snapshot.open(Table(path)).indices}
     assert {**bodies, "__lance_frag_reuse": after["__lance_frag_reuse"]} == after
@@ -143,7 +144,7 @@ def test_indices_answer_after_deferred_compactions(tmp_path):
     delete_rows(path, "id = 60")
     write_table(path, some_rows(np.random.default_rng(4), range(300, 330)))
     check(path)
-    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 1000})
+    compact(Table(path), CompactionRequest(**{**DEFERRED, "target_rows_per_fragment": 1000}))
     assert [len(one.groups) for one in versions_of(path)] == [2, 1]
     check(path)
     check_used(path)
@@ -159,14 +160,14 @@ def test_changes_after_deferred_remap_update_coverage(tmp_path, monkeypatch, in_
         monkeypatch.setattr(reuse_index, "MAX_INLINE_BYTES", 0)
     path = str(tmp_path / "t")
     indexed(path)
-    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 80})
+    compact(Table(path), CompactionRequest(**{**DEFERRED, "target_rows_per_fragment": 80}))
     assert (versions_of(path) is None) == in_a_file
     check(path)
     check_used(path)
     rewrite_in_place(path)
     check(path)
     # Without the note rows move away from every index that knows addresses.
-    compact(Table(path), {"target_rows_per_fragment": 1000})
+    compact(Table(path), CompactionRequest(target_rows_per_fragment=1000))
     check(path)
     covered = {one.name: set(one.fragment_bitmap) for one in Snapshot.open(Table(path)).indices}
     assert not any(fragments for name, fragments in covered.items() if name.endswith("_idx"))
@@ -181,7 +182,7 @@ def test_large_reuse_index_is_external(tmp_path):
     dataset = lance.write_dataset(table, path, max_rows_per_file=500_000)
     dataset.create_scalar_index("id", "BTREE")
     dataset.delete("id % 3 = 1")
-    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 10**7})
+    compact(Table(path), CompactionRequest(**{**DEFERRED, "target_rows_per_fragment": 10**7}))
     entry = entry_of(path)
     (file,) = Path(path, "_indices", str(entry.uuid)).iterdir()
     assert (file.name, file.stat().st_size > 204_800) == ("details.binpb", True)
@@ -195,7 +196,7 @@ def test_large_reuse_index_is_external(tmp_path):
     assert sorted(found) == [i for i in range(1234567, 1234600) if i % 3 != 1]
     # And ours reads it to append to it.
     dataset.delete("id % 5 = 0")
-    compact(Table(path), DEFERRED)
+    compact(Table(path), CompactionRequest(**DEFERRED))
     assert sorted(lance.dataset(path).to_table(filter=wanted)["id"].to_pylist()) == [
         i for i in range(1234567, 1234600) if i % 3 != 1 and i % 5
     ]
@@ -203,7 +204,7 @@ def test_large_reuse_index_is_external(tmp_path):
     Path(path, "_indices", str(entry_of(path).uuid), "details.binpb").unlink()
     delete_rows(path, "id < 800000")
     with pytest.raises(CorruptFileError, match="reuse index"):
-        compact(Table(path), DEFERRED)
+        compact(Table(path), CompactionRequest(**DEFERRED))
 
 
 def two_bins(path):
@@ -223,7 +224,9 @@ def test_concurrent_deferred_compactions_share_reuse_index(tmp_path, monkeypatch
         monkeypatch.setattr(reuse_index, "MAX_INLINE_BYTES", 0)
     path = str(tmp_path / "t")
     given = two_bins(path)
-    plans = [plan_compaction(Table(path), given, ChangeSettings()) for _ in range(3)]
+    plans = [
+        plan_compaction(Table(path), CompactionRequest(**given), ChangeSettings()) for _ in range(3)
+    ]
     groups = [[task.run() for task in plan.tasks] for plan in plans[1:]]
     first = plans[0].tasks[0].run()
 
@@ -250,11 +253,11 @@ def test_concurrent_deferred_compactions_share_reuse_index(tmp_path, monkeypatch
 def test_remapped_versions_are_trimmed_from_reuse_index(tmp_path):
     path = str(tmp_path / "t")
     given = two_bins(path)
-    compact(Table(path), given)
+    compact(Table(path), CompactionRequest(**given))
     lance.dataset(path).create_scalar_index("id", "BTREE", replace=True)
     delete_rows(path, "id < 5")
     before = versions_of(path)
-    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 50})
+    compact(Table(path), CompactionRequest(**{**DEFERRED, "target_rows_per_fragment": 50}))
     after = versions_of(path)
     assert len(before) == len(after) == 1
     assert before[0].groups != after[0].groups
@@ -268,11 +271,11 @@ def test_unaffected_index_retains_no_reuse_versions(tmp_path):
         lance.write_dataset(pa.table({"id": rows, "n": rows}), path, mode="append")
         if column is not None:
             lance.dataset(path).create_scalar_index(column, "BTREE")
-    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 50})
+    compact(Table(path), CompactionRequest(**{**DEFERRED, "target_rows_per_fragment": 50}))
     before = versions_of(path)
     lance.dataset(path).create_scalar_index("id", "BTREE", replace=True)
     delete_rows(path, "id = 115")
-    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 50})
+    compact(Table(path), CompactionRequest(**{**DEFERRED, "target_rows_per_fragment": 50}))
     after = versions_of(path)
     assert len(before) == len(after) == 1
     assert before[0].groups != after[0].groups
@@ -284,9 +287,9 @@ def test_reuse_versions_are_kept_until_all_indices_follow(tmp_path):
     lance.write_dataset(rows, path, max_rows_per_file=20)
     for column in ("id", "n"):
         lance.dataset(path).create_scalar_index(column, "BTREE")
-    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 40})
+    compact(Table(path), CompactionRequest(**{**DEFERRED, "target_rows_per_fragment": 40}))
     lance.dataset(path).create_scalar_index("id", "BTREE", replace=True)
-    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 140})
+    compact(Table(path), CompactionRequest(**{**DEFERRED, "target_rows_per_fragment": 140}))
     assert len(versions_of(path)) == 2
     for condition in ("id = 75", "n = 75"):
         assert lance.dataset(path).to_table(filter=condition)["id"].to_pylist() == [75]
@@ -297,16 +300,21 @@ def test_deferred_compaction_without_index_writes_no_reuse_index(tmp_path):
     for first in (0, 10):
         rows = pa.table({"id": range(first, first + 10)})
         lance.write_dataset(rows, path, mode="append")
-    assert compact(Table(path), {"defer_index_remap": True}).version == 3
+    assert compact(Table(path), CompactionRequest(defer_index_remap=True)).version == 3
     assert entry_of(path) is None
 
 
 def test_reuse_index_is_unchanged_without_affected_index(tmp_path):
     path = str(tmp_path / "t")
-    compact(Table(path), two_bins(path))
+    compact(Table(path), CompactionRequest(**two_bins(path)))
     before = entry_of(path)
     lance.dataset(path).drop_index("id_idx")
-    assert compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 500}).fragments_added == 1
+    assert (
+        compact(
+            Table(path), CompactionRequest(**{**DEFERRED, "target_rows_per_fragment": 500})
+        ).fragments_added
+        == 1
+    )
     assert entry_of(path) == before
     lance.dataset(path).create_scalar_index("id", "BTREE")
     assert lance.dataset(path).to_table(filter="id = 125")["id"].to_pylist() == [125]
@@ -317,7 +325,7 @@ def test_deferred_remap_is_refused_with_stable_row_ids(tmp_path):
     for first in (0, 10):
         write_table(path, pa.table({"id": range(first, first + 10)}))
     with pytest.raises(InvalidInputError, match="stable row ids"):
-        compact(Table(path), {"defer_index_remap": True})
+        compact(Table(path), CompactionRequest(defer_index_remap=True))
     assert compact(Table(path)).version == 3
 
 
@@ -334,9 +342,9 @@ def test_numbered_compaction_runs_once(tmp_path):
     path = str(tmp_path / "t")
     given = two_bins(path)
     settings = ChangeSettings(properties=ApplicationVersion("nightly", 3).properties())
-    assert compact(Table(path), given, settings).fragments_removed == 4
+    assert compact(Table(path), CompactionRequest(**given), settings).fragments_removed == 4
     lance.write_dataset(pa.table({"id": [500]}), path, mode="append")
     number = lance.dataset(path).version
-    assert compact(Table(path), {**DEFERRED}, settings).version is None
+    assert compact(Table(path), CompactionRequest(**DEFERRED), settings).version is None
     assert lance.dataset(path).version == number
     assert sorted(ids_of(path)) == [*range(140), 500]

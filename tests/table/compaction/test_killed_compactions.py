@@ -19,6 +19,7 @@ from table_files import files_of, used_files
 
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -31,10 +32,12 @@ sys.path.insert(0, sys.argv[1])
 from killed_calls import kill_at_calls
 from pyspark_lance.table.compaction import reuse_index
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 
 root, given = sys.argv[2], json.loads(sys.argv[3])
 reuse_index.MAX_INLINE_BYTES = 0
-print(json.dumps(kill_at_calls(root, lambda table: compact(table, given))))
+request = CompactionRequest(**given)
+print(json.dumps(kill_at_calls(root, lambda table: compact(table, request))))
 """
 OPTIONS = {"target_rows_per_fragment": 15, "materialize_deletions_threshold": 0.0}
 
@@ -46,7 +49,7 @@ def contents(path):
 
 def tidy_up(path, given):
     """Finishes what was begun, and removes what is left of it."""
-    result = compact(Table(path), {**given, "defer_index_remap": False})
+    result = compact(Table(path), CompactionRequest(**{**given, "defer_index_remap": False}))
     policy = CleanupPolicy(older_than_s=0, delete_unverified=True)
     cleanup_old_versions(Table(path), policy)
     assert files_of(path) == used_files(path)

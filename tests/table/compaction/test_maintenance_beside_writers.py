@@ -17,6 +17,7 @@ from table_invariants import check_invariants
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.table import Table
@@ -55,7 +56,7 @@ def tidy(path, until):
     versions = 0
     while time.time() < until:
         try:
-            result = compact(Table(path), {"materialize_deletions_threshold": 0.0})
+            result = compact(Table(path), CompactionRequest(materialize_deletions_threshold=0.0))
             versions += result.version is not None
         except RetryableCommitError:
             pass

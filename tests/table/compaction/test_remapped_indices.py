@@ -15,6 +15,7 @@ from zone_map_tables import check_rows as check_ours
 
 from pyspark_lance.table.compaction import compact as compaction
 from pyspark_lance.table.compaction.compact import compact, plan_compaction
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index_build.column_indices import create_index, refresh_indices
@@ -107,7 +108,7 @@ def check_rows(path, *, scores=True):
 
 def test_indices_by_address_cover_compacted_rows(path):
     before = {entry.uuid for entry in Snapshot.open(Table(path)).indices}
-    result = compact(Table(path), OPTIONS)
+    result = compact(Table(path), CompactionRequest(**OPTIONS))
     assert result.fragmentsAdded > 2
     found, live = coverage(path)
     assert found == dict.fromkeys((f"by_{kind}" for kind in KINDS), live)
@@ -119,10 +120,10 @@ def test_indices_by_address_cover_compacted_rows(path):
 
 
 def test_remapped_indices_follow_further_compactions(path):
-    compact(Table(path), OPTIONS)
+    compact(Table(path), CompactionRequest(**OPTIONS))
     delete_rows(path, "n % 6 = 2")
     lance.write_dataset(rows(40), path, mode="append")
-    compact(Table(path), {**OPTIONS, "target_rows_per_fragment": 100_000})
+    compact(Table(path), CompactionRequest(**{**OPTIONS, "target_rows_per_fragment": 100_000}))
     found, live = coverage(path, "by_inverted")
     assert found < live  # appended rows are not covered
     check_rows(path)
@@ -134,7 +135,7 @@ def test_remapped_indices_follow_further_compactions(path):
 
 def test_btree_with_stable_row_ids_is_remapped(tmp_path):
     path = indexed(str(tmp_path / "t"), stable=True)
-    compact(Table(path), OPTIONS)
+    compact(Table(path), CompactionRequest(**OPTIONS))
     found, live = coverage(path)
     assert found == dict.fromkeys((f"by_{kind}" for kind in KINDS), live)
     check_rows(path)
@@ -143,7 +144,7 @@ def test_btree_with_stable_row_ids_is_remapped(tmp_path):
 def test_uncovered_sources_stay_uncovered(path):
     """A bin is covered as a whole, or not at all."""
     lance.write_dataset(rows(100), path, mode="append", max_rows_per_file=30)
-    compact(Table(path), OPTIONS)
+    compact(Table(path), CompactionRequest(**OPTIONS))
     found, live = coverage(path, "by_btree")
     assert len(live - found) == 1
     check_rows(path)
@@ -152,7 +153,7 @@ def test_uncovered_sources_stay_uncovered(path):
 def test_segment_keeps_uncompacted_fragments(tmp_path):
     path = indexed(str(tmp_path / "t"), rows_per_segment=5_000)
     kept = {5, 6}
-    compact(Table(path), {**OPTIONS, "excluded_fragment_ids": frozenset(kept)})
+    compact(Table(path), CompactionRequest(**{**OPTIONS, "excluded_fragment_ids": frozenset(kept)}))
     found, live = coverage(path, "by_ngram")
     assert found == live and kept < live
     check_rows(path)
@@ -161,7 +162,9 @@ def test_segment_keeps_uncompacted_fragments(tmp_path):
 def test_remapped_entry_names_removed_fragments(tmp_path):
     """Lance then ignores rows that other segments may still have of them."""
     path = indexed(str(tmp_path / "t"), rows_per_segment=5_000)
-    compact(Table(path), {**OPTIONS, "excluded_fragment_ids": frozenset({5, 6})})
+    compact(
+        Table(path), CompactionRequest(**{**OPTIONS, "excluded_fragment_ids": frozenset({5, 6})})
+    )
     snapshot = Snapshot.open(Table(path))
     live = set(snapshot.manifest.fragments.ids.tolist())
     for entry in snapshot.indices:
@@ -187,7 +190,7 @@ def test_remapped_text_index_scores_as_pylance_compacts(tmp_path, name):
         lance.write_dataset(table, path, max_rows_per_file=400)
         lance.dataset(path).create_scalar_index("s", "INVERTED", name="by_s", **FORMATS[name])
         lance.dataset(path).delete("id % 5 = 2 OR id < 20")
-    compact(Table(own), {"materialize_deletions_threshold": 0.0})
+    compact(Table(own), CompactionRequest(materialize_deletions_threshold=0.0))
     lance.dataset(other).optimize.compact_files(materialize_deletions_threshold=0.0)
     for _ in range(12):
         query = random_query(rng, phrases="positions" in name or name == "format 1")
@@ -201,7 +204,7 @@ def test_remapped_text_index_scores_as_pylance_compacts(tmp_path, name):
 
 def compacted(path):
     """A compaction that is committed, and its groups; indices are as it left them."""
-    plan = plan_compaction(Table(path), OPTIONS, ChangeSettings())
+    plan = plan_compaction(Table(path), CompactionRequest(**OPTIONS), ChangeSettings())
     groups = [task.run() for task in plan.tasks]
     work = compaction.UnitOfWork(Table(path), ChangeSettings())
     compaction.commit_round(compaction.CompactionResult(), plan, groups, work)
@@ -245,7 +248,7 @@ def test_failed_remap_leaves_compaction_committed(path, monkeypatch, caplog):
 
     monkeypatch.setattr(compaction, "remap_indices", fail)
     with caplog.at_level(logging.WARNING):
-        result = compact(Table(path), OPTIONS)
+        result = compact(Table(path), CompactionRequest(**OPTIONS))
     assert Snapshot.open(Table(path)).version == result.version
     assert "no space left" in caplog.text
     check_rows(path)
@@ -256,7 +259,7 @@ def test_failed_remap_leaves_compaction_committed(path, monkeypatch, caplog):
 def test_deferred_and_sorted_rows_are_not_remapped(path, options):
     """One is looked up by where rows were; of the other, no index knows the order."""
     before = {entry.uuid for entry in Snapshot.open(Table(path)).indices}
-    compact(Table(path), {**OPTIONS, **options})
+    compact(Table(path), CompactionRequest(**{**OPTIONS, **options}))
     after = {e.uuid for e in Snapshot.open(Table(path)).indices if e.fields}
     assert before == after
     check_rows(path, scores="cluster_by" in options)

@@ -20,6 +20,7 @@ from table_invariants import check_invariants
 
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedFeatureError
 from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.compaction.stable_row_ids import (
     copy_with_stable_row_ids,
     enable_stable_row_ids,
@@ -78,7 +79,7 @@ def test_migrated_table_keeps_row_ids_in_later_commits(migrated):
     upsert(migrated, pa.table({"id": [7, 200], "v": ["a", "b"]}))
     lance.dataset(migrated).delete("id = 30")
     delete_rows(migrated, "id = 31")
-    compact(Table(migrated), {"materialize_deletions_threshold": 0.0})
+    compact(Table(migrated), CompactionRequest(materialize_deletions_threshold=0.0))
     lance.dataset(migrated).optimize.compact_files()
     rows = read_ours(migrated)
     now = dict(zip(*(rows[name].to_pylist() for name in ("id", "_rowid")), strict=True))
@@ -140,7 +141,7 @@ def test_migration_retries_after_concurrent_commit(path, monkeypatch):
 
 
 def test_compaction_planned_before_migration_conflicts(path):
-    plan = plan_compaction(Table(path), {}, ChangeSettings())
+    plan = plan_compaction(Table(path), CompactionRequest(), ChangeSettings())
     group = plan.tasks[0].run()
     assert group.new_fragments[0].row_ids is None
     enable_stable_row_ids(Table(path))

@@ -16,6 +16,7 @@ from zone_map_tables import COLUMNS, change, change_ours, some_rows
 
 from pyspark_lance.format.column_names import VERSION_COLUMNS
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml import key_filter
 from pyspark_lance.table.dml.key_filter import KeyCollector, KeyFilter, keys_condition
 from pyspark_lance.table.dml.plain_merge import PlainMerge, target_tasks
@@ -194,13 +195,13 @@ def test_upsert_stream_prunes_zones_in_clustered_table(tmp_path):
     every_zone = [num_read(path, ("id",), collected(pa.array(batch))) for batch in batches]
     assert every_zone[:2] == [8_000] * 2
     clustered = {"cluster_by": ("id",), "target_rows_per_fragment": 1_000}
-    compact(Table(path), clustered)
+    compact(Table(path), CompactionRequest(**clustered))
     for moved, batch in enumerate(batches):
         # The zones that the keys lie in, and what the batches before have moved.
         assert num_read(path, ("id",), collected(pa.array(batch))) <= 200 + 40 * moved
         upsert(path, pa.table({"id": batch, "v": batch * 2}))
     # What moved is put in its place, with zones of its own.
-    compact(Table(path), clustered)
+    compact(Table(path), CompactionRequest(**clustered))
     assert num_read(path, ("id",), collected(pa.array(batches[0]))) <= 200
     rows = read_ours(path).sort_by("id")
     twice = np.isin(np.arange(8_020), np.concatenate(batches))

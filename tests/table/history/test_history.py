@@ -20,6 +20,7 @@ from table_access import (
 
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.history.history import detail, fragments, history
 from pyspark_lance.table.refs.tags import set_tag
@@ -40,7 +41,7 @@ def path(tmp_path):
     set_to(path, "id = 5", id=105)
     upsert(path, pa.table({"id": [7, 30]}))
     lance.dataset(path).delete("id < 2")
-    compact(Table(path), {"materialize_deletions_threshold": 0.0})
+    compact(Table(path), CompactionRequest(materialize_deletions_threshold=0.0))
     lance.dataset(path).create_scalar_index("id", "BTREE")
     return path
 

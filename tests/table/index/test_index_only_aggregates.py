@@ -19,6 +19,7 @@ from pyspark_lance.predicate.json import literal_node, predicate_from_json
 from pyspark_lance.predicate.single_column import matching_values
 from pyspark_lance.predicate.tree import And, Column, Comparison, In, IsNull, Literal, Not
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.index.segments import as_seen
 from pyspark_lance.table.scan import index_only_aggregates
 from pyspark_lance.table.scan.index_only_aggregates import (
@@ -146,7 +147,7 @@ def test_first_values_include_remapped_rows(tmp_path):
     for first, rows in ((0, 10), (10, 10), (20, 100)):
         lance.write_dataset(pa.table({"n": range(first, first + rows)}), path, mode="append")
     lance.dataset(path).create_scalar_index("n", "BTREE")
-    compact(Table(path), {"target_rows_per_fragment": 50, "defer_index_remap": True})
+    compact(Table(path), CompactionRequest(target_rows_per_fragment=50, defer_index_remap=True))
     snapshot = Snapshot.open(Table(path))
     assert [one.num_rows for one in snapshot.manifest.fragments] == [100, 20]
     first = first_values(snapshot, "n", 1, descending=False, of_all=True)

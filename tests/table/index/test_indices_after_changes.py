@@ -12,6 +12,7 @@ from row_changes import delete_by_source, insert, matched_delete, matched_update
 from table_access import write_table
 
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -52,7 +53,7 @@ def test_random_histories_with_every_kind_of_index(tmp_path, seed):
                 lance.dataset(path).optimize.compact_files(target_rows_per_fragment=200)
                 lance.dataset(path).optimize.optimize_indices()
             case 6:
-                compact(Table(path), {"target_rows_per_fragment": 150})
+                compact(Table(path), CompactionRequest(target_rows_per_fragment=150))
         check(path)
 
 
@@ -78,7 +79,7 @@ def test_stale_index_rows_displace_no_results(tmp_path, stable):
 
     delete_rows(path, "id < 120 AND id % 2 = 0")
     # Only fragments 0 and 1 have so few rows left.
-    compact(Table(path), {"target_rows_per_fragment": 60})
+    compact(Table(path), CompactionRequest(target_rows_per_fragment=60))
     live = {fragment.id for fragment in Snapshot.open(Table(path)).manifest.fragments}
     assert live == {2, 3, 4, 5}
     check_few()
@@ -94,7 +95,9 @@ def test_row_id_indices_are_used_after_compaction(tmp_path):
     write_table(path, some_rows(rng, range(300)), max_rows_per_file=80)
     make_indices(path)
     delete_rows(path, "id >= 20 AND id < 50")
-    assert compact(Table(path), {"target_rows_per_fragment": 150}).fragments_added == 1
+    assert (
+        compact(Table(path), CompactionRequest(target_rows_per_fragment=150)).fragments_added == 1
+    )
     check(path)
     snapshot = Snapshot.open(Table(path))
     (now,) = {fragment.id for fragment in snapshot.manifest.fragments}

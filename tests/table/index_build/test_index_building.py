@@ -42,6 +42,7 @@ from pyspark_lance.format.operation import CreateIndex
 from pyspark_lance.format.row_address import pack_tree_map, parse_tree_map, row_addresses
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.index_status import index_status
@@ -455,7 +456,7 @@ def test_segments_awaiting_remap_are_rebuilt_from_column(tmp_path):
         if first == 10:
             lance.dataset(path).create_scalar_index("n", "BTREE")
     refresh_indices(Table(path))
-    compact(Table(path), {"target_rows_per_fragment": 50, "defer_index_remap": True})
+    compact(Table(path), CompactionRequest(target_rows_per_fragment=50, defer_index_remap=True))
     assert optimize_indices(Table(path)).numRows == 120
     snapshot = Snapshot.open(Table(path))
     (entry,) = (one for one in snapshot.indices if one.fields)

@@ -19,6 +19,7 @@ from zone_map_tables import check_rows, parse
 
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index_build import ngram_build
 from pyspark_lance.table.index_build.column_indices import (
@@ -188,7 +189,9 @@ def test_ngram_index_follows_random_changes(tmp_path, seed):
         lambda: lance.dataset(path).update({"s": "'bcab'"}, where="n % 11 = 4"),
         lambda: lance.dataset(path).optimize.optimize_indices(),
         lambda: lance.dataset(path).optimize.compact_files(),
-        lambda: compact(Table(path), {"target_rows_per_fragment": rng.choice([50, 1000])}),
+        lambda: compact(
+            Table(path), CompactionRequest(target_rows_per_fragment=rng.choice([50, 1000]))
+        ),
         lambda: refresh_indices(Table(path), rows_per_segment=rng.choice([30, 1000])),
         lambda: optimize_indices(Table(path), rows_per_segment=rng.choice([30, 1000])),
         lambda: optimize_indices(Table(path)),

@@ -18,6 +18,7 @@ from text_tables import WORDS, assert_same, from_pylance, ours, random_query, te
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.inverted import tokenizers
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
@@ -305,7 +306,9 @@ def test_text_search_follows_random_changes(tmp_path, seed):
         lambda: set_to(path, f"id % 5 = {rng.randint(0, 4)}", id=3),
         lambda: lance.dataset(path).update({"s": "'lazy dogs walked'"}, where="id % 11 = 4"),
         lambda: lance.dataset(path).delete(f"id % 13 = {rng.randint(0, 12)}"),
-        lambda: compact(Table(path), {"target_rows_per_fragment": rng.choice([50, 1000])}),
+        lambda: compact(
+            Table(path), CompactionRequest(target_rows_per_fragment=rng.choice([50, 1000]))
+        ),
         lambda: refresh_indices(Table(path), rows_per_segment=rng.choice([30, 1000])),
         lambda: optimize_indices(Table(path), rows_per_segment=rng.choice([30, 1000])),
     ]
@@ -483,7 +486,7 @@ def test_text_index_follows_deferred_compaction(tmp_path):
     lance.write_dataset(rows, path, max_rows_per_file=25)
     build(path)
     delete_rows(path, "id % 3 = 0")
-    compact(Table(path), {"defer_index_remap": True})
+    compact(Table(path), CompactionRequest(defer_index_remap=True))
     assert len(from_pylance(path, "river")) == len(ours(path, Match("river", "s"))[0]) == 33
     assert refresh_indices(Table(path)).version is None  # It covers the new fragment by the map.
     lance.write_dataset(rows.slice(0, 10), path, mode="append")

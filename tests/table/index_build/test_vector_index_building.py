@@ -16,6 +16,7 @@ from vector_tables import TYPES, WIDTH, assert_same, from_pylance, ours, queries
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, RetryableCommitError
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index_build.vector_build import VectorIndexRequest, parse_kind
 from pyspark_lance.table.index_build.vector_indices import (
@@ -260,7 +261,10 @@ def change(path, rng, start, column_type):
             # Fragments of more rows stay, and an index goes on to answer for them.
             few = {"target_rows_per_fragment": rng.choice([60, 500])}
             compact(
-                Table(str(path)), few | {"materialize_deletions_threshold": rng.choice([0.0, 0.2])}
+                Table(str(path)),
+                CompactionRequest(
+                    **(few | {"materialize_deletions_threshold": rng.choice([0.0, 0.2])})
+                ),
             )
         case "theirs":
             dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
@@ -514,7 +518,7 @@ def test_concurrently_moved_vectors_are_indexed_again(tmp_path, stable):
 
     def others():
         lance.dataset(str(path)).delete("id = 3")
-        compact(Table(str(path)), {"materialize_deletions_threshold": 0.0})
+        compact(Table(str(path)), CompactionRequest(materialize_deletions_threshold=0.0))
 
     create_vector_index(Table(str(path)), request, run=run_during(path, others))
     assert covered(path) == [[f.id for f in Snapshot.open(Table(str(path))).manifest.fragments]]
@@ -547,7 +551,9 @@ OTHERS = {
     "merge": merge,
     "rename": lambda path: lance.dataset(str(path)).alter_columns({"path": "id", "name": "key"}),
     "restore": lambda path: lance.dataset(str(path), version=1).restore(),
-    "compact": lambda path: compact(Table(str(path)), {"target_rows_per_fragment": 5000}),
+    "compact": lambda path: compact(
+        Table(str(path)), CompactionRequest(target_rows_per_fragment=5000)
+    ),
     "index": lambda path: lance.dataset(str(path)).create_scalar_index("id", "BTREE"),
     "optimize": lambda path: lance.dataset(str(path)).optimize.optimize_indices(),
     "drop": lambda path: lance.dataset(str(path)).drop_columns(["v"]),

@@ -29,6 +29,7 @@ from table_access import read_changes, write_table
 from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -86,10 +87,10 @@ def run_history(path: str, seed: int) -> None:
             case "compact" if from_pylance:
                 lance.dataset(path).optimize.compact_files(materialize_deletions_threshold=0.0)
             case "compact":
-                compact(Table(path), {"materialize_deletions_threshold": 0.0})
+                compact(Table(path), CompactionRequest(materialize_deletions_threshold=0.0))
                 assert referenced(path) == before
             case "cluster":
-                compact(Table(path), {"cluster_by": ["n"], "sort_bytes": 1000})
+                compact(Table(path), CompactionRequest(cluster_by=["n"], sort_bytes=1000))
                 assert referenced(path) == before
         check(path, rows)
         if rng.random() < 0.2:
@@ -134,7 +135,7 @@ def test_managed_blobs_follow_branches_clones_and_restores(tmp_path):
         dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
         assert kinds(where, branch) == [5] * 5
         assert our_blobs(where, branch) == their_blobs(where, branch) == rows
-        compact(Table(where, branch=branch), {"cluster_by": ["id"]})
+        compact(Table(where, branch=branch), CompactionRequest(cluster_by=["id"]))
         assert kinds(where, branch) == [5] * 5
         assert our_blobs(where, branch) == their_blobs(where, branch) == rows
     restore(Table(path), VersionSpec(version=1))

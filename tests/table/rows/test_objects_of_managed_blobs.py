@@ -31,6 +31,7 @@ from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
@@ -60,7 +61,7 @@ ROWS = blobs(1, 2, 3)
 WORK = {
     "append": lambda table: write_table(table.uri, blob_rows(blobs(4, 5))),
     "merge": lambda table: upsert(table.uri, blob_rows(blobs(3, 4) | {2: b"small"})),
-    "compact": lambda table: compact(table, {"materialize_deletions_threshold": 0.0}),
+    "compact": lambda table: compact(table, CompactionRequest(materialize_deletions_threshold=0.0)),
 }
 AFTER = {"append": blobs(1, 2, 3, 4, 5), "merge": blobs(1, 3, 4) | {2: b"small"}, "compact": ROWS}
 
@@ -121,7 +122,7 @@ def test_objects_referenced_by_kept_versions_stay(tmp_path):
     remove_tag(Table(path), "kept")
     # The branch refers to them where they are, before and after its rows have moved.
     on_branch = Table(path, branch="b")
-    for change in (lambda: None, lambda: compact(on_branch, {"cluster_by": ["id"]})):
+    for change in (lambda: None, lambda: compact(on_branch, CompactionRequest(cluster_by=["id"]))):
         change()
         cleanup_old_versions(on_branch, OLD)
         cleanup_old_versions(Table(path), OLD)
@@ -151,7 +152,7 @@ def test_blob_objects_are_removed_only_by_owning_table(tmp_path):
         there = objects(path)
         write_table(clone, blob_rows(blobs(4)))
         delete_rows(clone, "id = 1")
-        compact(Table(clone), {"materialize_deletions_threshold": 0.0})
+        compact(Table(clone), CompactionRequest(materialize_deletions_threshold=0.0))
         cleanup_old_versions(Table(clone), OLD)
         assert objects(path) == there
         assert our_blobs(clone) == their_blobs(clone) == blobs(2, 4)
@@ -235,7 +236,7 @@ def test_blobs_in_lists_and_structs_have_objects(tmp_path):
     rows = pa.table([pa.array([1, 2, 3], pa.int64()), lists, structs], schema=schema)
     write_table(path, rows, file_version="2.2")
     delete_rows(path, "id = 1")
-    compact(Table(path), {"materialize_deletions_threshold": 0.0})
+    compact(Table(path), CompactionRequest(materialize_deletions_threshold=0.0))
     cleanup_old_versions(Table(path), OLD)
     assert len(objects(path)) == 1
     assert verify(Table(path), read_data=True).findings == ()

@@ -27,6 +27,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.refs.branches import create_branch
@@ -105,13 +106,16 @@ def test_disabled_spilling_restores_inline_lineage(path):
     # Two bins, of which one fragment is left out: it stays as it is, hidden columns and all.
     hidden = [one.id for one in fragments_of(path) if one.has_spilled_lineage]
     assert hidden
-    some = compact(Table(path), {"excluded_fragment_ids": frozenset(hidden[:1])})
+    some = compact(Table(path), CompactionRequest(excluded_fragment_ids=frozenset(hidden[:1])))
     assert some.fragments_removed
     assert [one.id for one in fragments_of(path) if one.has_spilled_lineage] == hidden[:1]
     assert Snapshot.open(Table(path)).manifest.writer_flags & 2048
     assert lineage() == before
     assert_same_rows(read_ours(path), read_pylance(path))
-    assert compact(Table(path), {"materialize_deletions_threshold": 0.0}).fragments_added == 1
+    assert (
+        compact(Table(path), CompactionRequest(materialize_deletions_threshold=0.0)).fragments_added
+        == 1
+    )
     assert lineage() == before
     assert_same_rows(read_ours(path), read_pylance(path))
     lance.dataset(path).validate()
@@ -148,12 +152,12 @@ def test_branch_keeps_and_extends_spilled_lineage(path):
     changed = lineage_of(path, "b")
     assert changed != known
     # The main line gives up its files of hidden lineage, as far as the branch has no use for them.
-    compact(Table(path), {"materialize_deletions_threshold": 0.0})
+    compact(Table(path), CompactionRequest(materialize_deletions_threshold=0.0))
     for table in (Table(path), on_branch):
         cleanup_old_versions(table, ALL_OLD)
         assert lineage_of(path) == known
         assert lineage_of(path, "b") == changed
-    compact(on_branch, {"materialize_deletions_threshold": 0.0})
+    compact(on_branch, CompactionRequest(materialize_deletions_threshold=0.0))
     assert hides_lineage(path, "b")
     for table in (Table(path), on_branch):
         cleanup_old_versions(table, ALL_OLD)
@@ -175,7 +179,7 @@ def test_clone_keeps_and_extends_spilled_lineage(path, tmp_path, kind):
     write_table(clone, add_row)
     delete_rows(clone, "id = 300")
     assert lineage_of(clone) == known
-    compact(Table(clone), {"materialize_deletions_threshold": 0.0})
+    compact(Table(clone), CompactionRequest(materialize_deletions_threshold=0.0))
     assert hides_lineage(clone)
     cleanup_old_versions(Table(clone), ALL_OLD)
     assert lineage_of(clone) == known
@@ -322,7 +326,7 @@ def compact_by(path: str, options: dict, from_pylance: bool) -> None:
     if from_pylance:
         lance.dataset(path).optimize.compact_files(**options)
     else:
-        compact(Table(path), options)
+        compact(Table(path), CompactionRequest(**options))
 
 
 def run_twins(folder, seed: int) -> bool:
@@ -444,7 +448,8 @@ def test_scattered_updates_barely_grow_manifest(tmp_path, rows):
     file_rows = min(1 << 20, rows // 4)
     spilled_updates(path, rows, 200 << 10 if rows > 1_000_000 else 1000, file_rows)
     compact(
-        Table(path), {"materialize_deletions_threshold": 0.0, "target_rows_per_fragment": file_rows}
+        Table(path),
+        CompactionRequest(materialize_deletions_threshold=0.0, target_rows_per_fragment=file_rows),
     )
     snapshot = Snapshot.open(Table(path))
     fragments = snapshot.manifest.fragments

@@ -16,6 +16,7 @@ from zone_map_tables import COLUMNS, change, change_in_place, change_ours
 from pyspark_lance.format.clustering import CLUSTERING_KEY, Clustering
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps, refresh_zone_maps
 from pyspark_lance.table.scan.key_groups import key_columns, plan_key_grouped
 from pyspark_lance.table.scan.plan_scan import ScanRequest, predicate_schema
@@ -92,7 +93,7 @@ def test_key_groups_contain_every_row_in_random_histories(tmp_path, seed):
         known += check(path, rng.sample(list(COLUMNS), 4))
         known += check(path, ["n"])
     if rng.random() < 0.5:
-        compact(Table(path), {"cluster_by": ("n",), "target_rows_per_fragment": 8})
+        compact(Table(path), CompactionRequest(cluster_by=("n",), target_rows_per_fragment=8))
     refresh_zone_maps(Table(path))
     known += check(path, list(COLUMNS))
     assert known

@@ -15,6 +15,7 @@ from table_access import write_table
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.verify.find_value import find_value
 from pyspark_lance.table.version.table import Table
 
@@ -43,7 +44,7 @@ def found(path, column, *values, kind=None):
 
 
 def erase(path):
-    compact(Table(path), {"materialize_deletions_threshold": 0.0})
+    compact(Table(path), CompactionRequest(materialize_deletions_threshold=0.0))
     return cleanup_old_versions(Table(path), CleanupPolicy(retain_versions=1))
 
 

@@ -36,6 +36,7 @@ from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.columns.change_columns import add_columns
 from pyspark_lance.table.columns.local_columns import computed
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.compaction.stable_row_ids import copy_with_stable_row_ids
 from pyspark_lance.table.history.row_history import row_history
 from pyspark_lance.table.index_build.column_indices import create_index
@@ -144,11 +145,11 @@ def read_feed(path):
 
 def compact_all(path):
     options = {"target_rows_per_fragment": 100, "materialize_deletions_threshold": 0.0}
-    return compact(Table(path), options).version
+    return compact(Table(path), CompactionRequest(**options)).version
 
 
 def sort_all(path):
-    return compact(Table(path), {"cluster_by": ("id",)}).version
+    return compact(Table(path), CompactionRequest(cluster_by=("id",))).version
 
 
 def index_values(path):

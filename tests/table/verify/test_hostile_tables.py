@@ -21,6 +21,7 @@ from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.history.history import detail
 from pyspark_lance.table.index_build.column_indices import create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
@@ -173,7 +174,7 @@ def write_everywhere(path):
     yield lambda: delete_rows(path, "id = 4")
     yield lambda: create_index(Table(path), IndexRequest(("id",), name="by_id", replace=True))
     yield lambda: set_tag(Table(path), "other", VersionSpec(version=1))
-    yield lambda: compact(Table(path), {"target_rows_per_fragment": 100})
+    yield lambda: compact(Table(path), CompactionRequest(target_rows_per_fragment=100))
     yield lambda: cleanup_old_versions(Table(path), REMOVE_ALL)
 
 
@@ -219,7 +220,7 @@ def test_links_to_allowed_locations_are_followed(tmp_path, folder, allowed):
     delete_rows(path, "id = 4", options=storage)
     create_index(table, IndexRequest(("id",), name="by_id", replace=True))
     set_tag(table, "other", VersionSpec(version=1))
-    compact(table, {"target_rows_per_fragment": 100})
+    compact(table, CompactionRequest(target_rows_per_fragment=100))
     cleanup_old_versions(table, REMOVE_ALL)
     assert sorted(read_ours(path)["id"].to_pylist()) == [0, 2, 3, 5]
 

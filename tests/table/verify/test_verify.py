@@ -30,6 +30,7 @@ from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions,
 from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.verify.verify import verify
@@ -87,7 +88,7 @@ def test_pylance_tables_have_no_findings(tmp_path, seed, version):
     path = str(tmp_path / "t")
     random_history_or_skip(path, seed, version)
     assert verify(Table(path), read_data=True).findings == ()
-    compact(Table(path), {"target_rows_per_fragment": 500})
+    compact(Table(path), CompactionRequest(target_rows_per_fragment=500))
     assert verify(Table(path), read_data=True).findings == ()
 
 

@@ -16,6 +16,7 @@ from table_access import read_ours, write_table
 from pyspark_lance.errors import StorageError
 from pyspark_lance.metafile.paths import VERSIONS
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.index_build.vector_build import VectorIndexRequest
 from pyspark_lance.table.index_build.vector_indices import create_vector_index
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
@@ -63,12 +64,12 @@ class BrokenAfterCommit(Director):
 
 
 def compact_all(path, who):
-    return compact(Table(path), {"materialize_deletions_threshold": 0.0})
+    return compact(Table(path), CompactionRequest(materialize_deletions_threshold=0.0))
 
 
 def sort_all(path, who):
     """Zone maps follow, in a version of their own."""
-    return compact(Table(path), {"cluster_by": ("n",)})
+    return compact(Table(path), CompactionRequest(cluster_by=("n",)))
 
 
 def restore_before(path, who):

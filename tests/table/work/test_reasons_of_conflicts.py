@@ -26,6 +26,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.operation import ReserveFragments, UnknownOperation, UpdateMemWalState
 from pyspark_lance.table.columns.change_columns import add_null_columns
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -53,7 +54,7 @@ def beside(theirs):
 
 
 def compacted(path):
-    compact(Table(path), {"target_rows_per_fragment": 1000})
+    compact(Table(path), CompactionRequest(target_rows_per_fragment=1000))
 
 
 CASES = {

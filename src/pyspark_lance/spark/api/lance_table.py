@@ -116,6 +116,7 @@ from pyspark_lance.table.columns.change_columns import (
 from pyspark_lance.table.columns.cluster_by import set_cluster_by
 from pyspark_lance.table.columns.primary_key import set_primary_key
 from pyspark_lance.table.compaction.compact import CompactionResult, compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.compaction.stable_row_ids import (
     CopyResult,
     copy_with_stable_row_ids,
@@ -1589,25 +1590,21 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             >>> table.compact(clusterBy="id").numRows  # sorted already
             0
         """
-        return compact(
-            self._table,
-            {
-                "target_rows_per_fragment": targetRowsPerFragment,
-                "materialize_deletions": materializeDeletions,
-                "materialize_deletions_threshold": materializeDeletionsThreshold,
-                "max_bytes_per_file": maxBytesPerFile,
-                "max_source_rows": maxSourceRows,
-                "max_source_fragments": maxSourceFragments,
-                "defer_index_remap": deferIndexRemap,
-                "cluster_by": None if clusterBy is None else _names(clusterBy),
-                "split_files_by": None if splitFilesBy is None else _names(splitFilesBy),
-                "order": order,
-                "sort_bytes": sortBytes,
-            },
-            self._change_settings(options),
-            run=self._run_tasks,
-            dry_run=dryRun,
+        request = CompactionRequest(
+            target_rows_per_fragment=targetRowsPerFragment,
+            materialize_deletions=materializeDeletions,
+            materialize_deletions_threshold=materializeDeletionsThreshold,
+            max_bytes_per_file=maxBytesPerFile,
+            max_source_rows=maxSourceRows,
+            max_source_fragments=maxSourceFragments,
+            cluster_by=None if clusterBy is None else _names(clusterBy),
+            split_files_by=None if splitFilesBy is None else _names(splitFilesBy),
+            order=order,
+            sort_bytes=sortBytes,
+            defer_index_remap=deferIndexRemap,
         )
+        settings = self._change_settings(options)
+        return compact(self._table, request, settings, run=self._run_tasks, dry_run=dryRun)
 
     @unsupported_attributes(
         compact_files="table.compact()", optimize_indices="table.optimizeIndices()"

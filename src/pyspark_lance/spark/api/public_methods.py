@@ -59,15 +59,15 @@ def changes_table(
     *options: str, runs_jobs: bool = True, refreshes_cache: bool = False
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Mark a method that changes the table, and declare the ``**options`` that it accepts."""
-    return _noting(_CHANGE, TableChange(options, runs_jobs, refreshes_cache))
+    return _mark(_CHANGE, TableChange(options, runs_jobs, refreshes_cache))
 
 
 def parameter_aliases(**names: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Accept other names of parameters, too: ``other="name"``."""
-    return _noting(_ALIASES, names)
+    return _mark(_ALIASES, names)
 
 
-def _noting(name: str, value: object) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+def _mark(name: str, value: object) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     def decorate(method: Callable[_P, _T]) -> Callable[_P, _T]:
         setattr(method, name, value)
         return method
@@ -95,9 +95,8 @@ def checks_calls(kind: _C) -> _C:
 
 def _checked(method: Callable[_P, _T]) -> Callable[_P, _T]:
     change: TableChange | None = getattr(method, _CHANGE, None)
-    arguments = MethodArguments(
-        method, () if change is None else change.options, getattr(method, _ALIASES, {})
-    )
+    aliases = getattr(method, _ALIASES, {})
+    arguments = MethodArguments(method, accepted_options(method) or (), aliases)
 
     @wraps(method)
     def call(*args: _P.args, **given: _P.kwargs) -> _T:

@@ -28,6 +28,7 @@ from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.messages import application_of_task
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WritePlan
@@ -169,6 +170,6 @@ def _compact(table: Table) -> None:
     This does not sort a clustered table, which is too much work for the driver.
     """
     try:
-        compact(table, {"cluster_by": ()})
+        compact(table, CompactionRequest(cluster_by=()))
     except Exception as error:  # noqa: BLE001 - the batch is committed
         logger.warning("%s was not compacted after a batch: %s", table.uri, error)

@@ -28,7 +28,7 @@ from pyspark_lance.table.compaction.compact import (
     plan_compaction,
     without_properties,
 )
-from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
+from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE, CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan
 from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index, drop_index
 from pyspark_lance.table.index_build.index_plan import (
@@ -167,7 +167,7 @@ class Compaction:
     """A compaction in progress; picklable."""
 
     plan: CompactionPlan
-    options: Mapping[str, Any]
+    request: CompactionRequest
     done: CompactionResult = field(
         default_factory=CompactionResult
     )  # The result of earlier commits.
@@ -194,19 +194,19 @@ def start_compaction(call: Call) -> Rows | Compaction:
     for name in ("cluster_by", "split_files_by"):
         names = call.arguments.get(name)
         options[name] = None if names is None else tuple(json.loads(names))
-    options["order"] = call.arguments.get("order")
+    request = CompactionRequest(**options, order=call.arguments.get("order"))
     if call.flag("dry_run"):
-        return _compacted(compact(call.table, options, call.settings, dry_run=True))
-    return _planned(call, options, CompactionResult(), "")
+        return _compacted(compact(call.table, request, call.settings, dry_run=True))
+    return _planned(call, request, CompactionResult(), "")
 
 
 def _planned(
-    call: Call, options: Mapping[str, Any], done: CompactionResult, retries: str
+    call: Call, request: CompactionRequest, done: CompactionResult, retries: str
 ) -> Rows | Compaction:
-    plan = plan_compaction(call.table, options, call.settings)
+    plan = plan_compaction(call.table, request, call.settings)
     if plan.change.is_done or not plan.tasks:
         return _compacted(replace(done, conflictingBins=0))
-    return Compaction(plan, options, done, retries)
+    return Compaction(plan, request, done, retries)
 
 
 def _commit(
@@ -223,8 +223,8 @@ def _commit(
         if done.version is None:
             raise
         return _landed(call, work, groups, done)
-    options, retries = work.options, unit.retries.to_text()
-    return _indices_of_moved(call, work, groups, done, partial(_plan_rest, options, done, retries))
+    plan_rest = partial(_plan_rest, work.request, done, unit.retries.to_text())
+    return _indices_of_moved(call, work, groups, done, plan_rest)
 
 
 def _landed(
@@ -274,9 +274,9 @@ def _then_rows(rows: Rows, call: Call, result: object) -> Rows:
 
 
 def _plan_rest(
-    options: Mapping[str, Any], done: CompactionResult, retries: str, call: Call, result: object
+    request: CompactionRequest, done: CompactionResult, retries: str, call: Call, result: object
 ) -> Rows | Compaction:
-    return _planned(call, options, done, retries)
+    return _planned(call, request, done, retries)
 
 
 def _compacted(result: CompactionResult) -> Rows:

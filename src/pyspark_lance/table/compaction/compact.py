@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from pyspark_lance.table.compaction.clustering import ClusteringStage, chosen_or
 from pyspark_lance.table.compaction.compaction_plan import (
     Bin,
     CompactionOptions,
+    CompactionRequest,
     CompactionTask,
     plan_bins,
     rows_per_fragment,
@@ -124,7 +125,7 @@ class CompactionResult:
 
 def compact(
     table: Table,
-    given: Mapping[str, Any] | None = None,
+    request: CompactionRequest | None = None,
     settings: ChangeSettings | None = None,
     *,
     run: RunTasks = run_local,
@@ -132,17 +133,17 @@ def compact(
 ) -> CompactionResult:
     """Compact a table; commit nothing if there is nothing to compact.
 
-    ``given``: fields of ``CompactionOptions``; defaults come from the table configuration.
-    ``dry_run``: only return an estimate.
+    ``request``: None for a compaction as the table is configured. ``dry_run``: only return an
+    estimate.
     """
-    settings = settings or ChangeSettings()
+    request, settings = request or CompactionRequest(), settings or ChangeSettings()
     if dry_run:
-        return _dry_run_result(plan_compaction(table, given or {}, settings))
+        return _dry_run_result(plan_compaction(table, request, settings))
     done, clusters = CompactionResult(), False
 
     def attempt(work: UnitOfWork) -> CompactionResult:
         nonlocal done, clusters
-        plan = plan_compaction(table, given or {}, settings)
+        plan = plan_compaction(table, request, settings)
         clusters = plan.clusters
         if plan.change.is_done or not plan.tasks:
             return replace(done, conflictingBins=0)
@@ -198,12 +199,12 @@ def without_properties(settings: ChangeSettings) -> ChangeSettings:
 
 
 def plan_compaction(
-    table: Table, given: Mapping[str, Any], settings: ChangeSettings
+    table: Table, request: CompactionRequest, settings: ChangeSettings
 ) -> CompactionPlan:
     """Plan a compaction of the newest version; write nothing."""
     change = plan_change(table, settings)
     snapshot = change.snapshot()
-    chosen = CompactionOptions.of(snapshot.manifest.config, given)
+    chosen = CompactionOptions.of(snapshot.manifest.config, request)
     if chosen.defer_index_remap and snapshot.uses_stable_row_ids:
         raise InvalidInputError(
             "deferIndexRemap is for tables without stable row ids; compaction leaves this table's "
@@ -224,15 +225,15 @@ def plan_compaction(
             hint="compact with clusterBy or with deferIndexRemap; clusterBy=() does without the "
             "columns that the table is clustered by",
         )
-    request = replace(change.write_request(), max_items_per_file=chosen.max_items_per_file)
+    write = replace(change.write_request(), max_items_per_file=chosen.max_items_per_file)
     if snapshot.schema.manages_blobs:
-        request = replace(request, schema=moving_rows_schema(request.schema))
+        write = replace(write, schema=moving_rows_schema(write.schema))
     if chosen.max_bytes_per_file is not None:
-        request = replace(request, max_bytes_per_file=chosen.max_bytes_per_file)
+        write = replace(write, max_bytes_per_file=chosen.max_bytes_per_file)
     if chosen.cluster_by:
-        if given.get("cluster_by") is None:
+        if request.cluster_by is None:
             check_kept(snapshot.schema, ClusterBy.of(snapshot.manifest.config), table.uri)
-        return _plan_clustering(change, chosen, request)
+        return _plan_clustering(change, chosen, write)
     indices = current_indices(snapshot)
     bins = plan_bins(snapshot.manifest.fragments, indices, chosen)
     moved = frozenset(fragment.id for group in bins for fragment in group)
@@ -242,7 +243,7 @@ def plan_compaction(
         CompactionTask(
             snapshot.files,
             group,
-            replace(request, max_rows_per_file=most),
+            replace(write, max_rows_per_file=most),
             snapshot.uses_stable_row_ids,
             records_addresses,
         )
@@ -252,13 +253,13 @@ def plan_compaction(
 
 
 def _plan_clustering(
-    change: DmlPlan, chosen: CompactionOptions, request: WriteFragmentsRequest
+    change: DmlPlan, chosen: CompactionOptions, write: WriteFragmentsRequest
 ) -> CompactionPlan:
     snapshot = change.snapshot()
     order, bins = chosen_order(snapshot, chosen)
     rows = tuple(rows_per_fragment(group, chosen) for group in bins)
-    requests = [replace(request, max_rows_per_file=most) for most in rows]
-    stage = ClusteringStage.first(snapshot, bins, requests, order, chosen.sort_bytes)
+    writes = [replace(write, max_rows_per_file=most) for most in rows]
+    stage = ClusteringStage.first(snapshot, bins, writes, order, chosen.sort_bytes)
     return CompactionPlan(change, stage.tasks, bins, rows, stage, clustering_of(order))
 
 

@@ -71,6 +71,28 @@ def _in_words(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionRequest:
+    """What a caller asks of a compaction; see ``CompactionOptions`` for the fields.
+
+    None: as the table is configured, or the default.
+    """
+
+    target_rows_per_fragment: int | None = None
+    materialize_deletions: bool | None = None
+    materialize_deletions_threshold: float | None = None
+    max_bytes_per_file: int | None = None
+    max_items_per_file: int | None = None
+    max_source_rows: int | None = None
+    max_source_fragments: int | None = None
+    cluster_by: tuple[str, ...] | None = None
+    split_files_by: tuple[str, ...] | None = None
+    order: str | None = None
+    sort_bytes: int | None = None
+    excluded_fragment_ids: frozenset[int] | None = None
+    defer_index_remap: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CompactionOptions:
     """Options of a compaction, named as in Lance's configuration keys."""
 
@@ -121,11 +143,10 @@ class CompactionOptions:
             )
 
     @classmethod
-    def of(cls, config: Mapping[str, str], given: Mapping[str, Any]) -> CompactionOptions:
-        """Resolve options from arguments, the table configuration and defaults.
+    def of(cls, config: Mapping[str, str], request: CompactionRequest) -> CompactionOptions:
+        """Resolve a request, the table configuration and defaults.
 
         ``config``: of the table; keys ``lance.compaction.<name>`` and the clustering columns.
-        ``given``: by name; None means unset.
         """
         configured: dict[str, Any] = {}
         for name, kind in CONFIGURABLE.items():
@@ -137,11 +158,8 @@ class CompactionOptions:
                     raise InvalidInputError(
                         f"the table is configured with {CONFIG_PREFIX}{name} = {text!r}"
                     ) from error
-        known = {option.name for option in fields(cls)}
-        asked = {name: value for name, value in given.items() if value is not None}
-        unknown = asked.keys() - known
-        if unknown:
-            raise InvalidInputError(f"there is no compaction option {min(unknown)!r}")
+        asked = {one.name: getattr(request, one.name) for one in fields(request)}
+        asked = {name: value for name, value in asked.items() if value is not None}
         by = ClusterBy.of(config)
         if by is not None and "cluster_by" not in asked:
             # Splitting files requires a linear sort order.

@@ -28,7 +28,11 @@ from pyspark_lance.metafile.manifest_file import (
 from pyspark_lance.metafile.refs_file import list_tags
 from pyspark_lance.store.object_store import ObjectStore, missing
 from pyspark_lance.table.compaction.clustering import chosen_order
-from pyspark_lance.table.compaction.compaction_plan import CompactionOptions, plan_bins
+from pyspark_lance.table.compaction.compaction_plan import (
+    CompactionOptions,
+    CompactionRequest,
+    plan_bins,
+)
 from pyspark_lance.table.refs.tags import Consumer, consumers_of
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of
 from pyspark_lance.table.version.table import Table, main_branch_of
@@ -221,7 +225,7 @@ def _advice(snapshot: Snapshot, num_versions: int) -> Iterator[str]:
 
 def _advice_of_compaction(snapshot: Snapshot) -> Iterator[str]:
     fragments = snapshot.manifest.fragments
-    options = CompactionOptions.of(snapshot.manifest.config, {})
+    options = CompactionOptions.of(snapshot.manifest.config, CompactionRequest())
     if options.cluster_by:
         columns = ", ".join(options.cluster_by)
         try:
