@@ -19,17 +19,17 @@ from pyspark_lance.spark.api.searched_table import (
     default_parallelism,
     query_column,
 )
-from pyspark_lance.spark.jobs.hybrid_job import HYBRID_COLUMNS, HybridOutput, search_both
-from pyspark_lance.spark.jobs.near_duplicates_job import (
-    NearDuplicatesOutput,
-    search_duplicates,
-    search_partitioned_duplicates,
-)
 from pyspark_lance.spark.jobs.nearest_job import FOUND_COLUMNS
 from pyspark_lance.spark.jobs.search_job import (
+    HYBRID_COLUMNS,
     SEARCH_COLUMNS,
     BatchOutput,
+    HybridOutput,
+    NearDuplicatesOutput,
     SearchAnswer,
+    search_both,
+    search_duplicates,
+    search_partitioned_duplicates,
     search_partitioned_texts,
     search_texts,
 )

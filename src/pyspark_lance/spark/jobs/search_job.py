@@ -1,13 +1,13 @@
-"""Searches texts on the executors.
+"""Searches of texts on the executors: by words, by words and a vector, for near-duplicates.
 
-A small search is one task.  Of a large one each segment of an index is a task, and so are some of
-the rows that no index covers; one more task brings together what they found, and reads the rows.
-Queries of a DataFrame stay partitioned: each task searches all rows for its own ones.
+A small search is one task. Of a large one, each segment of an index is a task, and so are some of
+the rows that no index covers; one more task merges the results, and reads the rows. Queries of a
+DataFrame stay partitioned: each task searches all rows for its own ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -21,7 +21,7 @@ from pyspark.sql.types import FloatType, IntegerType, LongType, StructField, Str
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ID, system_array
 from pyspark_lance.plain_values import plain_array
-from pyspark_lance.spark.jobs.nearest_job import RANK, result_batches
+from pyspark_lance.spark.jobs.nearest_job import DISTANCE, FOUND_COLUMNS, RANK, result_batches
 from pyspark_lance.spark.jobs.stages import (
     Batches,
     load_payloads,
@@ -31,8 +31,18 @@ from pyspark_lance.spark.jobs.stages import (
     payloads_of_tasks,
     stage,
 )
-from pyspark_lance.table.nearest.search_task import LateMaterialization
+from pyspark_lance.table.nearest.found_rows import Found, FoundRows
+from pyspark_lance.table.nearest.search_task import LateMaterialization, VectorSearch
+from pyspark_lance.table.nearest.search_task import merge_found as merge_nearest
 from pyspark_lance.table.text.batch_search import BatchPlan, RowsByQuery, search_batch
+from pyspark_lance.table.text.hybrid import HybridPlan, fuse
+from pyspark_lance.table.text.near_duplicates import (
+    NearDuplicatesPlan,
+    NearDuplicatesSearch,
+    SignedQueries,
+    near_duplicates,
+)
+from pyspark_lance.table.text.near_duplicates import merge_found as merge_duplicates
 from pyspark_lance.table.text.scoring import ScoredRows
 from pyspark_lance.table.text.search_plan import TextPlan, TextTask, merge_found
 from pyspark_lance.table.text.segment_search import TextFound
@@ -44,6 +54,13 @@ SEARCH_COLUMNS: Final = (
     StructField(ROW_ID, LongType(), nullable=False),
 )
 """What the answer says of each row, before the columns of the table."""
+TEXT_SCORE: Final = "_text_score"
+HYBRID_COLUMNS: Final = (
+    *SEARCH_COLUMNS,
+    StructField(TEXT_SCORE, FloatType(), nullable=True),
+    StructField(DISTANCE, FloatType(), nullable=True),
+)
+"""Columns of the result before those of the table."""
 # So many rows are searched by one task.
 _SMALL_ROWS: Final = 1 << 18
 
@@ -79,6 +96,52 @@ def search_texts(spark: SparkSession, answer: SearchAnswer) -> DataFrame:
         return over_tasks(spark, at_once, partial(_found_at_once, answer), answer.schema)
     found = payloads_of_tasks(spark, tasks).repartition(1)
     return map_in_arrow(found, stage(partial(_merged, answer)), answer.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class HybridOutput:
+    """The plan of both searches, and the schema of the result."""
+
+    plan: HybridPlan
+    schema: StructType  # ``HYBRID_COLUMNS`` and columns of the table.
+
+
+def search_both(spark: SparkSession, output: HybridOutput) -> DataFrame:
+    """Return the rows that words and a vector find, the best first."""
+    plan = output.plan
+    vectors = [VectorSearch((task,), plan.queries) for task in plan.vector.tasks]
+    found = payloads_of_tasks(spark, [*plan.text.tasks, *vectors]).repartition(1)
+    return map_in_arrow(found, stage(partial(_fused, output)), output.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class NearDuplicatesOutput:
+    """The plan of a search, and the schema of its result."""
+
+    plan: NearDuplicatesPlan
+    schema: StructType  # Columns of the queries, ``FOUND_COLUMNS``, columns of the table.
+    num_own: int  # How many of them are of the queries.
+
+
+def search_partitioned_duplicates(
+    output: NearDuplicatesOutput, queries: DataFrame, text: str
+) -> DataFrame:
+    """Return the near-duplicates of the texts of a DataFrame of any size; its columns come first.
+
+    ``text``: the column of the texts.
+    """
+    return map_rows(queries, stage(partial(_duplicates_by_batch, output, text)), output.schema)
+
+
+def search_duplicates(spark: SparkSession, output: NearDuplicatesOutput, text: str) -> DataFrame:
+    """Return the near-duplicates of one text, the nearest first."""
+    plan = output.plan
+    queries = SignedQueries.of(pa.array([text], pa.string()), plan.limits.options)
+    searches = plan.searches(queries) if len(queries.numbers) else []
+    if len(searches) < 2:
+        return over_tasks(spark, searches, partial(_duplicates_once, output), output.schema)
+    found = payloads_of_tasks(spark, searches).repartition(1)
+    return map_in_arrow(found, stage(partial(_merged_duplicates, output)), output.schema)
 
 
 # On executors ----------------------------------------------------------------------------------
@@ -136,3 +199,55 @@ def ranked_batches(
 
     num_leading = len(SEARCH_COLUMNS) + len(more)
     return result_batches(fetch, schema, num_leading, found, leading)
+
+
+def _fused(output: HybridOutput, batches: Batches) -> Batches:
+    plan = output.plan
+    parts: list[Found | TextFound] = load_payloads(batches)
+    words = merge_found(plan.text.merge, [one for one in parts if isinstance(one, TextFound)])
+    near = [one for one in parts if isinstance(one, Found)]
+    vector = merge_nearest(plan.vector.merge, near, plan.queries)
+    found = fuse(words, vector, plan.fusion, plan.k)
+    more = (_nullable(found.text_score), _nullable(found.distance))
+    yield from ranked_batches(plan.text.fetch, output.schema, found.rows, more)
+
+
+def _nullable(numbers: NDArray[np.float32]) -> pa.Array:
+    return plain_array(numbers, np.isnan(numbers))
+
+
+def _duplicates_once(
+    output: NearDuplicatesOutput, searches: Iterable[NearDuplicatesSearch]
+) -> Batches:
+    for search in searches:
+        yield from _duplicates(output, None, search.run())
+
+
+def _merged_duplicates(output: NearDuplicatesOutput, batches: Batches) -> Batches:
+    yield from _duplicates(
+        output, None, merge_duplicates(output.plan.limits, load_payloads(batches))
+    )
+
+
+def _duplicates_by_batch(output: NearDuplicatesOutput, text: str, batches: Batches) -> Batches:
+    for batch in batches:
+        own = batch.select(list(range(output.num_own)))
+        texts = batch.column(batch.schema.names.index(text))
+        for found in near_duplicates(output.plan, texts):
+            yield from _duplicates(output, own, found)
+
+
+def _duplicates(
+    output: NearDuplicatesOutput, own: pa.RecordBatch | None, found: FoundRows
+) -> Iterator[pa.RecordBatch]:
+    """Return the rows of the result, with the columns of the queries."""
+    ranks = found.ranks().astype(np.int32)
+
+    def leading(part: slice) -> list[pa.Array]:
+        rows = found.at(part)
+        columns = [] if own is None else take_rows(own, rows.query).columns
+        found_columns = plain_array(ranks[part]), plain_array(rows.distance)
+        return [*columns, *found_columns, system_array(rows.row_id)]
+
+    num_leading = output.num_own + len(FOUND_COLUMNS)
+    return result_batches(output.plan.fetch, output.schema, num_leading, found, leading)

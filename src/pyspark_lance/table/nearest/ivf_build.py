@@ -97,25 +97,17 @@ class EncodeTask:
         """Encode rows and write them ordered by partition."""
         files = self.scan.files
         model = read_model(files, self.model)
-        store, encoder = files.table.store(), Encoder(model)
-        row_bytes = 12 + model.code_width * model.code_dtype.itemsize
-        buffered = _Encoded()
-        parts = []
+        encoder, parts = Encoder(model), _PartWriter(files.table.store(), self.folder, model)
+        step = max(1, _HELD_BYTES // parts.row_bytes)
         for batch in self.scan.run():
             names = batch.schema.names
             column = batch.column(names.index(self.column.name))
             vectors, kept = _indexable_vectors(column, model.metric)
             row_ids = plain_numbers(batch.column(names.index(ROW_ID)))[kept]
-            step = max(1, _HELD_BYTES // row_bytes)
             for first in range(0, len(vectors), step):
                 partitions, codes = encoder.encode(vectors[first : first + step])
-                buffered.add(partitions, row_ids[first : first + step], codes)
-                if buffered.num_rows * row_bytes >= _HELD_BYTES:
-                    parts.append(buffered.written(store, self.folder, model))
-                    buffered = _Encoded()
-        if buffered.num_rows:
-            parts.append(buffered.written(store, self.folder, model))
-        return tuple(parts)
+                parts.add(partitions, row_ids[first : first + step], codes)
+        return parts.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,26 +123,18 @@ class TakeTask:
     folder: UUID | None = None
 
     def run(self) -> tuple[EncodedPart, ...]:
-        """Copy the live rows of a segment to files as ``encode`` writes them."""
+        """Copy the live rows of a segment to files as those of ``EncodeTask``."""
         assert self.folder is not None
         segment = open_ivf(self.files, self.entry, self.width)
         model = read_model(self.files, ModelPlace(self.entry.uuid, self.entry.base_id))
         rows = SegmentRows(self.files, segment, self.fragments, stable_row_ids=self.stable_row_ids)
-        store = self.files.table.store()
-        row_bytes = 12 + model.code_width * model.code_dtype.itemsize
-        buffered = _Encoded()
-        parts = []
+        parts = _PartWriter(self.files.table.store(), self.folder, model)
         for number in range(model.num_partitions):
             own = rows.read(number)
             if len(own.row_ids):
                 partitions = np.full(len(own.row_ids), number, np.int32)
-                buffered.add(partitions, own.row_ids, own.stored)
-            if buffered.num_rows * row_bytes >= _HELD_BYTES:
-                parts.append(buffered.written(store, self.folder, model))
-                buffered = _Encoded()
-        if buffered.num_rows:
-            parts.append(buffered.written(store, self.folder, model))
-        return tuple(parts)
+                parts.add(partitions, own.row_ids, own.stored)
+        return parts.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,35 +248,52 @@ def _sample_splits(
 # Encoding --------------------------------------------------------------------------------------
 
 
-class _Encoded:
-    """A buffer of encoded rows."""
+def _row_bytes(model: IvfModel) -> int:
+    """Return the bytes of an encoded row, with its id and its partition."""
+    return 12 + model.code_width * model.code_dtype.itemsize
 
-    def __init__(self) -> None:
+
+class _PartWriter:
+    """Writes encoded rows to files of limited size, each ordered by partition."""
+
+    def __init__(self, store: ObjectStore, folder: UUID, model: IvfModel) -> None:
+        self._store, self._folder, self._model = store, folder, model
+        self.row_bytes = _row_bytes(model)
         self._blocks: list[tuple[NDArray[Any], NDArray[np.uint64], NDArray[Any]]] = []
-        self.num_rows = 0
+        self._num_rows = 0
+        self._parts: list[EncodedPart] = []
 
     def add(
         self, partitions: NDArray[np.int32], row_ids: NDArray[np.uint64], codes: NDArray[Any]
     ) -> None:
-        """Add encoded rows."""
+        """Add rows; write a file once there are enough."""
         self._blocks.append((partitions, row_ids, codes))
-        self.num_rows += len(row_ids)
+        self._num_rows += len(row_ids)
+        if self._num_rows * self.row_bytes >= _HELD_BYTES:
+            self._write()
 
-    def written(self, store: ObjectStore, folder: UUID, model: IvfModel) -> EncodedPart:
-        """Write the rows to a file, ordered by partition."""
+    def finish(self) -> tuple[EncodedPart, ...]:
+        """Write the remaining rows, and return all files."""
+        if self._num_rows:
+            self._write()
+        return tuple(self._parts)
+
+    def _write(self) -> None:
         partitions, row_ids, codes = (
             np.concatenate(column) for column in zip(*self._blocks, strict=True)
         )
         order = np.argsort(partitions, kind="stable")
-        path = index_path(folder, f"{uuid4()}.lance")
-        writer = DataFileWriter(store, path, rows_schema(model), version=_PART_VERSION)
+        path = index_path(self._folder, f"{uuid4()}.lance")
+        writer = DataFileWriter(self._store, path, rows_schema(self._model), version=_PART_VERSION)
         try:
-            writer.write(rows_batch(model, row_ids[order], codes[order]))
+            writer.write(rows_batch(self._model, row_ids[order], codes[order]))
             writer.finish()
         except BaseException:
             writer.abort()
             raise
-        return EncodedPart(path, np.bincount(partitions, minlength=model.num_partitions))
+        lengths = np.bincount(partitions, minlength=self._model.num_partitions)
+        self._parts.append(EncodedPart(path, lengths))
+        self._blocks, self._num_rows = [], 0
 
 
 # Merging --------------------------------------------------------------------------------------
@@ -306,7 +307,7 @@ def _by_partition(
     ``lengths``: rows of each partition in each part, shape (parts, partitions).
     """
     ends = np.cumsum(lengths, axis=1)
-    row_bytes = 12 + model.code_width * model.code_dtype.itemsize
+    row_bytes = _row_bytes(model)
     totals = lengths.sum(axis=0)
     windows = (np.cumsum(totals) - totals) * row_bytes // _HELD_BYTES
     firsts = np.flatnonzero(np.diff(windows, prepend=-1))
