@@ -159,6 +159,12 @@ def test_arguments_of_wrong_type_are_refused(tmp_path):
     assert looked_at == known
 
 
+def test_parameter_and_its_alias_are_refused(tmp_path):
+    table = LanceTable(None, str(tmp_path))
+    with pytest.raises(TypeError, match="olderThan is given twice, also as retentionHours"):
+        table.leftoverFiles(olderThan=1, retentionHours=1)
+
+
 def test_numpy_integers_become_plain_integers(tmp_path):
     """They reach a method as plain ones, wherever its annotation names a number."""
 

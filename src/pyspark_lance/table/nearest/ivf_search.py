@@ -74,7 +74,7 @@ _Floats = NDArray[np.floating[Any]]
 class SegmentTask:
     """A segment of a vector index to search."""
 
-    splits_queries: ClassVar = True  # Several executors can share the queries.
+    splits_queries: ClassVar[bool] = True  # Several executors can share the queries.
 
     segment: IvfSegment
     files: TableFiles

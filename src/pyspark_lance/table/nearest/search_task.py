@@ -47,7 +47,7 @@ class SearchTask:
     ``scan``: reads their vectors, row ids and addresses; ``k``: rows for each query.
     """
 
-    splits_queries: ClassVar = False  # All queries are compared with the rows in one pass.
+    splits_queries: ClassVar[bool] = False  # All queries are compared with the rows in one pass.
 
     scan: ScanTask
     column: Field
