@@ -126,6 +126,7 @@ class MethodArguments:
         self._signature = inspect.signature(method)
         parameters = self._signature.parameters.values()
         self._names = [one.name for one in parameters if one.kind not in _OPEN_ENDED]
+        self._known = {*self._names, *aliases}
         kind, _, name = method.__qualname__.rpartition(".")
         self._called = kind if name == "__init__" else name
 
@@ -161,9 +162,9 @@ class MethodArguments:
             InvalidInputError: There is no such argument, or it has a type that is not accepted.
             TypeError: There are too many arguments or too few.
         """
-        if not given.keys() <= {*self._names, *self._aliases}:
+        unknown = given.keys() - self._known
+        if unknown:
             shown = [name for name in self._names if name not in ("self", "cls", "spark")]
-            unknown = given.keys() - {*self._names, *self._aliases}
             check_argument_names(self._called, unknown, shown, self._options, where=where)
         for alias in self._aliases.keys() & given.keys():
             name = self._aliases[alias]

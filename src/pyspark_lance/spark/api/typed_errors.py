@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +40,12 @@ class _Unlogged(logging.Filter):
 _UNLOGGED = _Unlogged()
 
 
+@functools.cache
+def _filter_logs() -> None:
+    for logger in _LOGGERS:
+        PySparkLogger.getLogger(logger).addFilter(_UNLOGGED)
+
+
 @contextlib.contextmanager
 def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") -> Iterator[None]:
     """Convert an exception of Spark that contains a ``LanceError`` to that error.
@@ -46,8 +53,7 @@ def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") 
     ``columns``: returns the names that an expression may use, for suggestions. Spark only sees the
     needed columns, and would suggest one of them, or an internal name.
     """
-    for logger in _LOGGERS:
-        PySparkLogger.getLogger(logger).addFilter(_UNLOGGED)
+    _filter_logs()
     outside = _says_it_itself.set(True)
     try:
         yield

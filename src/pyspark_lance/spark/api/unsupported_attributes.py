@@ -190,13 +190,15 @@ def _unknown(owner: str, hint: str | None, name: str, has: object) -> AttributeE
 
 def _near_name(name: str, names: Sequence[str]) -> str:
     """Return a similar name, if any; notebooks do not show Python's own suggestions."""
+    if name.startswith("_"):  # looked up by protocols, and before __init__ is done
+        return ""
     by_plain = {normalize_name(own): own for own in names}
     plain = normalize_name(name)
     near = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.75)
     begun = [own for own in by_plain if len(plain) > 3 and own.startswith(plain)]
     asked = [plain.removeprefix(verb) for verb in ("list", "get", "show")]
     without_verb = [own for own in asked if own != plain and own in by_plain]
-    found = [] if name.startswith("_") else without_verb or near or begun
+    found = without_verb or near or begun
     return by_plain[found[0]] if found else ""
 
 
