@@ -99,6 +99,17 @@ def queries_of(texts):
     return [texts[3] + " more", texts[11], "one", "w1 w2", "", None, "...", texts[-2]]
 
 
+def test_each_query_finds_k_rows(tmp_path):
+    path = str(tmp_path / "t")
+    rows = rows_of(["a b c d", "e f g h"] * 5)
+    for part in (rows.slice(0, 6), rows.slice(6)):  # two fragments
+        lance.write_dataset(part, path, mode="append")
+    _, found = ours(path, ["a b c d", "e f g h"], 3)
+    assert found.query.tolist() == [0, 0, 0, 1, 1, 1]
+    assert found.distance.tolist() == [0] * 6
+    assert found.row_id.tolist()[:2] == [0, 2]
+
+
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("by", ["pylance", "us"])
 def test_near_duplicates_equal_pylance(tmp_path, by, stable):
