@@ -158,7 +158,7 @@ from pyspark_lance.table.verify.find_value import FindValueResult, find_value
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.verify.verify_manifest import VerifyResult
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of
-from pyspark_lance.table.version.table import Table, main_branch_of, suggest_paths
+from pyspark_lance.table.version.table import main_branch_of, suggest_paths
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import MetadataResult, restore, set_properties
