@@ -77,6 +77,7 @@ def test_builder_sets_clustering_columns(spark, tmp_path):
     assert made.clusteringColumns() == ["id"]
 
 
+@pytest.mark.slow
 def test_stream_compacts_small_fragments_without_sorting(spark, tmp_path):
     source, path = str(tmp_path / "source"), str(tmp_path / "t")
     for first in (0, 300):  # Spark 4.1 cannot limit batches: each of these is one

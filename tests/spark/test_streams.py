@@ -281,6 +281,7 @@ def test_progress_shows_versions_behind(spark, source, tmp_path):
     assert offsets == [(2, 4), (4, 4)]
 
 
+@pytest.mark.slow
 def test_stream_begins_at_time_or_future_version(spark, source, tmp_path):
     write(spark, source, 2000, 2010)
     microseconds = Snapshot.open(Table(source)).manifest.timestamp_ns // 1000

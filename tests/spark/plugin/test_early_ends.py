@@ -89,7 +89,7 @@ spark.stop()
 @pytest.mark.spark
 @pytest.mark.timeout(1000)  # as long as the script may take, and more
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="counts processes by /proc")
-@pytest.mark.parametrize("shows", [4, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shows", [2, pytest.param(50, marks=pytest.mark.slow)])
 def test_early_ends_keep_workers(tmp_path, shows):
     out, errors = run_command(sys.executable, "-c", SCRIPT, tmp_path / "t", shows, seconds=900)
     # The daemon and its one worker; none came, none went.

@@ -137,6 +137,7 @@ assert counts() == [0, 0]
 """
 
 
+@pytest.mark.slow
 def test_enable_in_running_classic_session(jar, path):
     """Then in a session of the same JVM that refuses Unix sockets."""
     script = _CLASSIC + _CHECKS + _CONDITIONS + _REFUSED_SOCKETS
