@@ -616,7 +616,7 @@ _files_of_clients: tuple[tuple[str, int, int], ...] = ()
 
 
 def _drop_old_clients(arguments: Mapping[str, Any]) -> None:
-    """Make new clients of S3 after a change of the files of credentials that others have read."""
+    """Drop cached clients of S3 if the credential files that they have read have changed."""
     global _files_of_clients
     files = s3_requests.credential_files(arguments)
     if files and files != _files_of_clients:

@@ -44,7 +44,7 @@ def _is_instance(kind: type) -> Check:
 
 
 def _each(is_item: Check) -> Check:
-    """Check the items of a list; other iterables may have many, so theirs are not checked."""
+    """Return a check of the items of a list; those of other iterables may be many."""
 
     def check(value: object) -> bool:
         if isinstance(value, list | tuple | set | frozenset):

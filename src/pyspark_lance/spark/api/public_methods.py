@@ -109,7 +109,7 @@ def _checked(method: Callable[_P, _T]) -> Callable[_P, _T]:
             shorten(error)
             raise
         try:
-            # Without a session, these fail somewhere inside; the work of others may need no job.
+            # Methods with another result may need no session, since they run no job.
             needs_session = arguments.returns in (DataFrame, ChangeResult)
             with (
                 check_session(spark, uri, needs_session=needs_session),

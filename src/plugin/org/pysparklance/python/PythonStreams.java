@@ -29,7 +29,7 @@ public final class PythonStreams {
   /** {@code splitBy} may be null. */
   public static StreamingWrite write(CaseInsensitiveStringMap options, String splitBy,
       LogicalWriteInfo asked, boolean overwrites) {
-    // Spark plans the write of each batch, with the settings of then.
+    // Spark plans the write of each batch, so each one has the current settings.
     CaseInsensitiveStringMap settings = HadoopSettings.addTo(inSession(options));
     CaseInsensitiveStringMap all = Options.with(settings, "_lance.split_by", splitBy,
         "_lance.application", Running.context().applicationId());

@@ -37,7 +37,7 @@ class RenewedStream implements MicroBatchStream, AcceptsLatestSeenOffset {
         : new RenewedStream(options, known, python, starts);
   }
 
-  /** The process to ask, with the settings of now. */
+  /** Returns the stream with the current settings; starts a new process if they have changed. */
   protected final synchronized MicroBatchStream current() {
     CaseInsensitiveStringMap now = isStopped ? known : HadoopSettings.addTo(options);
     if (!now.equals(known)) {
