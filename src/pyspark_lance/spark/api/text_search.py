@@ -26,7 +26,7 @@ from pyspark_lance.spark.jobs.search_job import (
     BatchOutput,
     HybridOutput,
     NearDuplicatesOutput,
-    SearchAnswer,
+    TextOutput,
     search_both,
     search_duplicates,
     search_partitioned_duplicates,
@@ -97,7 +97,7 @@ def rows_by_words(
     )
     if several is None:
         plan = plan_search(table.snapshot, request)
-        return search_texts(table.spark, SearchAnswer(plan, shown.after(SEARCH_COLUMNS)))
+        return search_texts(table.spark, TextOutput(plan, shown.after(SEARCH_COLUMNS)))
     own = several.shown_columns
     batch = plan_batch(table.snapshot, request, searched, Operator.parse(options.operator))
     output = BatchOutput(batch, shown.after([*own, *SEARCH_COLUMNS]), len(own), several.text)

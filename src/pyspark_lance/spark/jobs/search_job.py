@@ -53,21 +53,21 @@ SEARCH_COLUMNS: Final = (
     StructField(SCORE, FloatType(), nullable=False),
     StructField(ROW_ID, LongType(), nullable=False),
 )
-"""What the answer says of each row, before the columns of the table."""
+"""Columns of the result of a search by words, before those of the table."""
 TEXT_SCORE: Final = "_text_score"
 HYBRID_COLUMNS: Final = (
     *SEARCH_COLUMNS,
     StructField(TEXT_SCORE, FloatType(), nullable=True),
     StructField(DISTANCE, FloatType(), nullable=True),
 )
-"""Columns of the result before those of the table."""
+"""Columns of the result of a search by both, before those of the table."""
 # So many rows are searched by one task.
 _SMALL_ROWS: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class SearchAnswer:
-    """What the answer looks like."""
+class TextOutput:
+    """The plan of a search for one query, and the schema of its result."""
 
     plan: TextPlan
     schema: StructType  # ``SEARCH_COLUMNS`` and columns of the table.
@@ -84,18 +84,18 @@ class BatchOutput:
 
 
 def search_partitioned_texts(output: BatchOutput, queries: DataFrame) -> DataFrame:
-    """The rows that the texts of a DataFrame of any size find; its columns come first."""
+    """Return the rows that the texts of a DataFrame of any size find; its columns come first."""
     return map_rows(queries, stage(partial(_search_by_batch, output)), output.schema)
 
 
-def search_texts(spark: SparkSession, answer: SearchAnswer) -> DataFrame:
-    """The rows that a planned search finds, the best first."""
-    tasks = answer.plan.tasks
+def search_texts(spark: SparkSession, output: TextOutput) -> DataFrame:
+    """Return the rows that a planned search finds, the best first."""
+    tasks = output.plan.tasks
     if len(tasks) < 2 or sum(task.num_rows for task in tasks) <= _SMALL_ROWS:
         at_once = [tasks] if tasks else []
-        return over_tasks(spark, at_once, partial(_found_at_once, answer), answer.schema)
+        return over_tasks(spark, at_once, partial(_found_at_once, output), output.schema)
     found = payloads_of_tasks(spark, tasks).repartition(1)
-    return map_in_arrow(found, stage(partial(_merged, answer)), answer.schema)
+    return map_in_arrow(found, stage(partial(_merged, output)), output.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +147,16 @@ def search_duplicates(spark: SparkSession, output: NearDuplicatesOutput, text: s
 # On executors ----------------------------------------------------------------------------------
 
 
-def _found_at_once(answer: SearchAnswer, units: Iterable[tuple[TextTask, ...]]) -> Batches:
+def _found_at_once(output: TextOutput, units: Iterable[tuple[TextTask, ...]]) -> Batches:
     for tasks in units:
-        rows = merge_found(answer.plan.merge, [task.run() for task in tasks])
-        yield from ranked_batches(answer.plan.fetch, answer.schema, rows)
+        rows = merge_found(output.plan.merge, [task.run() for task in tasks])
+        yield from ranked_batches(output.plan.fetch, output.schema, rows)
 
 
-def _merged(answer: SearchAnswer, batches: Batches) -> Batches:
+def _merged(output: TextOutput, batches: Batches) -> Batches:
     parts: list[TextFound] = load_payloads(batches)
-    rows = merge_found(answer.plan.merge, parts)
-    yield from ranked_batches(answer.plan.fetch, answer.schema, rows)
+    rows = merge_found(output.plan.merge, parts)
+    yield from ranked_batches(output.plan.fetch, output.schema, rows)
 
 
 def _search_by_batch(output: BatchOutput, batches: Batches) -> Batches:

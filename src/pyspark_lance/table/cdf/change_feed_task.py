@@ -88,7 +88,7 @@ class ChangeFeedTask:
     ]  # In the order in which they happened.
 
     def run(self) -> Iterator[pa.RecordBatch]:
-        """The changes of ``task``: its fields as Lance stores them, then ``CHANGE_FIELDS``."""
+        """Yield the changes: the fields as Lance stores them, then ``CHANGE_FIELDS``."""
         wanted = pa.schema([*(field.to_arrow() for field in self.fields), *CHANGE_FIELDS])
         for batch in _read(self):
             if self.predicate is not None:

@@ -85,7 +85,7 @@ class SegmentTask:
     removed_fragments: tuple[int, ...] = ()
 
     def run(self) -> BuiltSegment:
-        """Writes the files of a segment; commits nothing.
+        """Write the files of a segment; commit nothing.
 
         When anything fails, the files written by this call are removed.
         """

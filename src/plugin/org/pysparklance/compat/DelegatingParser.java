@@ -43,7 +43,7 @@ public class DelegatingParser extends SparkSqlParser {
     if (Releases.SPLITS_STATEMENTS) {
       return new Since43(parser, statements);
     }
-    return Releases.HAS_CONSTRAINTS
+    return Releases.PARSES_PARAMETERS
         ? new Since41(parser, statements) : new DelegatingParser(parser, statements);
   }
 

@@ -22,6 +22,9 @@ public final class Releases {
   /** Whether rows without columns keep their number on the way from Python: since 4.1. */
   public static final boolean COUNTS_EMPTY_ROWS = HAS_CONSTRAINTS;
 
+  /** Whether the parser replaces the parameters of statements: since 4.1. */
+  static final boolean PARSES_PARAMETERS = HAS_CONSTRAINTS;
+
   /** Whether the parser splits texts into statements: since 4.3. */
   static final boolean SPLITS_STATEMENTS =
       isPresent("org.apache.spark.sql.catalyst.parser.SqlStatementSplitResult");
