@@ -23,6 +23,7 @@ _SINCE = {
     "limits of bytes for batches": (4, 1),
     "parameters that the parser replaces": (4, 1),
     "classes that the plugin compiles against": (4, 3),
+    "CREATE TABLE LIKE of V2 tables": (4, 3),
     "schema evolution of other writes than MERGE": (4, 2),
     "paths in IDENTIFIER": (4, 2),
     "CHANGES of tables": (4, 2),

@@ -291,6 +291,37 @@ def test_merge_evolves_schema_on_request(plugin, name):
     assert sql(plugin, f"SELECT id, s, more FROM {name}") == [(1, "b", 5), (2, "c", 6)]
 
 
+@needs("MERGE WITH SCHEMA EVOLUTION")
+@pytest.mark.parametrize("place", ["session", "folder"])
+def test_schema_evolution_keeps_declared_lengths(plugin, name, place):
+    table = name if place == "session" else f"folder.{name}"
+    plugin.sql(f"CREATE TABLE {table} (id INT, c CHAR(4), v ARRAY<VARCHAR(3)>) USING lance")
+    plugin.sql(f"INSERT INTO {table} VALUES (1, 'a', array('x'))")
+    merge = (
+        f"MERGE WITH SCHEMA EVOLUTION INTO {table} t USING (SELECT 1 AS id, '{{}}' AS c, "
+        "array('y') AS v, 5 AS {}) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * "
+        "WHEN NOT MATCHED THEN INSERT *"
+    )
+    statements = [merge]
+    if has("schema evolution of other writes than MERGE"):
+        statements.append(
+            f"INSERT WITH SCHEMA EVOLUTION INTO {table} BY NAME "
+            "SELECT 2 AS id, '{}' AS c, array('y') AS v, 5 AS {}"
+        )
+    try:
+        for number, statement in enumerate(statements):
+            with pytest.raises(Exception, match="EXCEED_LIMIT_LENGTH"):
+                plugin.sql(statement.format("too long", f"more{number}"))
+            plugin.sql(statement.format("b", f"extra{number}"))
+        rows = sql(plugin, f"SELECT id, c, v, extra0 FROM {table} ORDER BY id")
+        assert rows[0] == (1, "b   ", ["y"], 5)
+        assert [row[:3] for row in rows[1:]] == [(2, "b   ", ["y"])] * (len(statements) - 1)
+        types = dict(row[:2] for row in sql(plugin, f"DESCRIBE {table}"))
+        assert (types["c"], types["v"]) == ("char(4)", "array<varchar(3)>")
+    finally:
+        plugin.sql(f"DROP TABLE {table}")
+
+
 @needs("schema evolution of other writes than MERGE")
 @pytest.mark.parametrize("place", ["session", "folder"])
 def test_merge_schema_writes_add_columns(plugin, name, place):
@@ -447,3 +478,49 @@ def test_show_create_table_recreates_types(plugin, name, path, is_external):
         plugin.sql(f"DROP TABLE {name}")
         with pytest.raises(Exception, match=r"LANCE_INVALID_INPUT.*without the property"):
             plugin.sql(text.replace("'h.float16' = 'true'", "'h.float16' = 'false'"))
+
+
+@needs("CREATE TABLE LIKE of V2 tables")
+@pytest.mark.parametrize("source", ["session", "folder"])
+@pytest.mark.parametrize("target", ["session", "folder"])
+def test_create_table_like_copies_definition(plugin, name, source, target):
+    places = {"session": "spark_catalog.default.", "folder": "folder."}
+    first, second = f"{places[source]}{name}", f"{places[target]}{name}_like"
+    definition = (
+        "(id INT NOT NULL COMMENT 'key', c CHAR(3) DEFAULT 'q', v ARRAY<FLOAT>, "
+        "CONSTRAINT k PRIMARY KEY (id)) USING lance CLUSTER BY (c) COMMENT 'short' "
+        "TBLPROPERTIES (`v.fixed_size_list` = 2, team = 'web')"
+    )
+    plugin.sql(f"CREATE TABLE {first} {definition}")
+    try:
+        plugin.sql(f"INSERT INTO {first} VALUES (1, 'a', array(1f, 2f))")
+        plugin.sql(f"CREATE TABLE {second} LIKE {first}")
+        assert sql(plugin, f"SELECT * FROM {second}") == []
+        texts = [
+            plugin.sql(f"SHOW CREATE TABLE {one}").first()[0].replace(one, "")
+            for one in (first, second)
+        ]
+        assert texts[0] == texts[1]
+        assert LanceTable.forName(plugin, second).clusteringColumns() == ["c"]
+        plugin.sql(f"CREATE TABLE IF NOT EXISTS {second} LIKE {first}")
+        with pytest.raises(Exception, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+            plugin.sql(f"CREATE TABLE {second} LIKE {first}")
+        plugin.sql(f"DROP TABLE {second}")
+        plugin.sql(f"CREATE TABLE {second} LIKE {first} TBLPROPERTIES (team = 'shop')")
+        assert sql(plugin, f"SHOW TBLPROPERTIES {second} ('team')") == [("team", "shop")]
+    finally:
+        for one in (first, second):
+            plugin.sql(f"DROP TABLE IF EXISTS {one}")
+
+
+@needs("CREATE TABLE LIKE of V2 tables")
+def test_create_table_like_takes_columns_of_other_sources(plugin, name):
+    plugin.sql(f"CREATE TABLE {name} (a INT, p VARCHAR(3)) USING parquet PARTITIONED BY (p)")
+    try:
+        plugin.sql(f"CREATE TABLE folder.{name} LIKE spark_catalog.default.{name}")
+        plugin.sql(f"INSERT INTO folder.{name} VALUES (1, 'x')")
+        assert sql(plugin, f"SELECT * FROM folder.{name}") == [(1, "x")]
+        with pytest.raises(Exception, match=r"UNSUPPORTED_FEATURE.*\n  hint: .*USING parquet"):
+            plugin.sql(f"CREATE TABLE folder.{name}2 LIKE folder.{name} USING parquet")
+    finally:
+        plugin.sql(f"DROP TABLE folder.{name}")

@@ -87,6 +87,28 @@ def test_streams_read_and_write_tables_by_name(plugin, followed, tmp_path):
         plugin.sql("DROP TABLE folder.fed")
 
 
+def test_stream_creates_table_of_catalog(plugin, followed, tmp_path):
+    query = plugin.readStream.table(followed).writeStream.trigger(availableNow=True)
+    try:
+        query.option("checkpointLocation", str(tmp_path / "checkpoint")).toTable(
+            "folder.created"
+        ).awaitTermination(120)
+        assert plugin.table("folder.created").count() == 9
+    finally:
+        plugin.sql("DROP TABLE IF EXISTS folder.created")
+
+
+def test_streams_read_declared_lengths_as_strings(plugin, tmp_path):
+    plugin.sql("CREATE TABLE folder.lengths (c CHAR(3), a ARRAY<VARCHAR(2)>, n INT)")
+    try:
+        plugin.sql("INSERT INTO folder.lengths VALUES ('x', array('yz'), 1), ('y', null, 2)")
+        frame = plugin.readStream.table("folder.lengths").where("n > 0 AND c < 'y'")
+        frame = frame.selectExpr("c", "a[0] AS first")
+        assert follow(frame, tmp_path, "lengths") == (["c", "first"], [("x  ", "yz")])
+    finally:
+        plugin.sql("DROP TABLE folder.lengths")
+
+
 def test_stream_conditions_and_columns_apply(plugin, followed, tmp_path):
     frame = plugin.readStream.table(followed).where("id > 6 AND n > 0").select("n")
     assert follow(frame, tmp_path, "some") == (["n"], [(7,), (8,)])

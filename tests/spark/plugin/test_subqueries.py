@@ -163,3 +163,24 @@ def test_subquery_value_over_changed_table_error_suggests_merge(plugin, tmp_path
         MERGE INTO {table} t USING (SELECT id, (SELECT max(id) FROM {table} y WHERE y.id < x.id) n
         FROM {table} x) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = s.n""")
     assert sql(plugin, f"SELECT id, n FROM {table}") == [(0, None), (1, 0), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("relation", "expected"),
+    [
+        ("y.id = x.small", {0: 0, 1: 1, 2: 2, 3: 3}),
+        ("CAST(y.small AS BIGINT) = x.id", {0: 0, 1: 1, 2: 2, 3: 3}),
+        ("y.id = x.id + 1", {0: 1, 1: 2, 2: 3, 3: None}),
+    ],
+)
+@pytest.mark.parametrize("source", ["{t}", "(SELECT id, CAST(id AS SHORT) AS small FROM range(4))"])
+def test_update_sets_value_of_subquery_of_equal_values(
+    plugin, tmp_path, relation, expected, source
+):
+    table = f"lance.`{tmp_path / 't'}`"
+    plugin.sql(
+        f"CREATE TABLE {table} AS SELECT id, CAST(id AS SHORT) AS small, -1L AS n FROM range(4)"
+    )
+    values = f"SELECT max(y.id) FROM {source.format(t=table)} y WHERE {relation}"
+    plugin.sql(f"UPDATE {table} x SET n = ({values}) WHERE id < 9")
+    assert dict(sql(plugin, f"SELECT id, n FROM {table}")) == expected

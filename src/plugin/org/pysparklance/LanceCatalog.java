@@ -142,6 +142,12 @@ public class LanceCatalog
     return createTable(ident, NewTable.of(table));
   }
 
+  /** Since Spark 4.3; older releases never call it. */
+  public Table createTableLike(Identifier ident, TableInfo table, Table source)
+      throws NoSuchNamespaceException {
+    return createTable(ident, NewTable.like(table, source));
+  }
+
   @Override public StagedTable stageCreate(Identifier ident, TableInfo table)
       throws NoSuchNamespaceException {
     return stage(ident, NewTable.of(table), false);
@@ -210,10 +216,10 @@ public class LanceCatalog
         "path", at.get("path")), table.columns(), table, replaces, made, () -> {});
   }
 
-  /** A DataFrame sets the session's default provider if the user sets none. */
+  /** Writers of DataFrames and streams set the session's default provider if the user sets none. */
   private static boolean isDefault(String provider) {
     return provider.equals(SQLConf.get().defaultDataSourceName())
-        && Callers.areIn("DataFrameWriter");
+        && (Callers.areIn("DataFrameWriter") || Callers.areIn("DataStreamWriter"));
   }
 
   @Override

@@ -228,7 +228,8 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     if (!(source instanceof NamedTable) && !isLance(NewTable.of(table))) {
       throw new UnsupportedOperationException("CREATE TABLE LIKE " + source.name());
     }
-    return create(ident, source.columns(), NewTable.of(table));
+    NewTable like = NewTable.like(table, source);
+    return create(ident, like.columns(), like);
   }
 
   /** A location as Spark resolves it: a relative one is in the folder of the database. */

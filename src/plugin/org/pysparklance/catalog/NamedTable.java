@@ -2,12 +2,14 @@ package org.pysparklance.catalog;
 
 import java.util.*;
 import java.util.stream.Collectors;
+import org.apache.spark.sql.catalyst.util.CharVarcharUtils;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.compat.Callers;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
 import org.pysparklance.read.LanceScanBuilder;
@@ -65,6 +67,16 @@ public class NamedTable extends LanceTable {
   @Override public String name() { return name; }
 
   @Override public Map<String, String> properties() { return properties; }
+
+  /**
+   * The columns. Statements {@code WITH SCHEMA EVOLUTION} compare those of {@code CHAR(n)} and
+   * {@code VARCHAR(n)} with strings, so they get what a query does: strings that remember the type.
+   */
+  @Override public Column[] columns() {
+    StructType declared = schema();
+    return new Declared(CharVarcharUtils.hasCharVarchar(declared) && Callers.evolveSchema()
+        ? CharVarcharUtils.replaceCharVarcharWithStringInSchema(declared) : declared).columns();
+  }
 
   /** The table as the statement that creates it: its declared types, and its options. */
   public NamedTable asStatement() {

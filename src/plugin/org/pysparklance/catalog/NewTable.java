@@ -1,8 +1,12 @@
 package org.pysparklance.catalog;
 
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -21,5 +25,24 @@ public record NewTable(Column[] columns, Transform[] partitions, Map<String, Str
   public static NewTable of(
       Column[] columns, Transform[] partitions, Map<String, String> properties) {
     return new NewTable(columns, partitions, properties, List.of());
+  }
+
+  /**
+   * The definition of {@code CREATE TABLE … LIKE}: the columns of {@code source}; if that is a Lance
+   * table, also its clustering columns, primary key, column types of Lance, properties and comment.
+   *
+   * @param given what the statement says itself: location and properties, which win
+   */
+  public static NewTable like(TableInfo given, Table source) {
+    if (!(source instanceof NamedTable named)) {
+      return new NewTable(source.columns(), new Transform[0], given.properties(), List.of());
+    }
+    NamedTable statement = named.asStatement();
+    Map<String, String> properties = new HashMap<>(statement.properties());
+    properties.keySet().removeIf(name -> !name.equals(TableCatalog.PROP_COMMENT)
+        && CatalogV2Util.TABLE_RESERVED_PROPERTIES().contains(name));
+    properties.putAll(given.properties());
+    return new NewTable(statement.columns(), named.partitioning(), properties,
+        List.of(named.constraints()));
   }
 }

@@ -3,7 +3,7 @@ package org.pysparklance.compat;
 import java.util.List;
 
 /**
- * Looks at the stack, of which there are two: Spark calls a catalog in the same way for different
+ * Looks at the stack, of which there are three: Spark calls a catalog in the same way for different
  * statements, and passes nothing that distinguishes them. If a release of Spark calls other
  * methods, the tests that each of them names fail.
  */
@@ -31,4 +31,10 @@ public final class Callers {
     return StackWalker.getInstance().walk(
         frames -> frames.anyMatch(frame -> LOOKUPS.contains(frame.getMethodName())));
   }
+
+  /**
+   * Whether Spark compares the columns of a statement {@code WITH SCHEMA EVOLUTION} with those of
+   * the table. Tests in tests/spark: plugin/test_session_tables.py.
+   */
+  public static boolean evolveSchema() { return areIn("SchemaEvolution"); }
 }

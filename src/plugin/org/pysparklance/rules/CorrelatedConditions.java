@@ -80,8 +80,19 @@ public final class CorrelatedConditions extends Rule<LogicalPlan> {
 
   private static boolean isOfEqualValues(Expression condition) {
     return condition instanceof EqualTo equal
-        && (equal.left() instanceof Attribute && equal.right() instanceof OuterReference
-            || equal.right() instanceof Attribute && equal.left() instanceof OuterReference);
+        && (isColumn(equal.left()) && isOuter(equal.right())
+            || isColumn(equal.right()) && isOuter(equal.left()));
+  }
+
+  /** A column of the subquery, also as a wider type: distinct values stay distinct. */
+  private static boolean isColumn(Expression part) {
+    return part instanceof Attribute || part instanceof Cast cast
+        && cast.child() instanceof Attribute column
+        && Cast.canUpCast(column.dataType(), cast.dataType());
+  }
+
+  private static boolean isOuter(Expression part) {
+    return hasOuter(part) && !part.exists(one -> one instanceof Attribute);
   }
 
   /** A condition on the addresses of the rows that match {@code condition}. */

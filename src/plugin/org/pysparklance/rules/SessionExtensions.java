@@ -34,6 +34,7 @@ public final class SessionExtensions {
     extensions.injectHintResolutionRule(session -> new TimesOfPaths((SparkSession) session));
     extensions.injectHintResolutionRule(session -> new DeferredCommands((SparkSession) session));
     extensions.injectHintResolutionRule(session -> new BlobInserts((SparkSession) session));
+    extensions.injectResolutionRule(session -> new StreamedStrings());
     extensions.injectResolutionRule(session -> new ChangedViews());
     extensions.injectResolutionRule(session -> new BlobAssignments());
     extensions.injectPostHocResolutionRule(session -> new DescribedTables());
