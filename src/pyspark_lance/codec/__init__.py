@@ -1,4 +1,4 @@
-"""How values become bytes, and back: numpy and Arrow in and out; no I/O.
+"""Encodings between values and bytes: numpy and Arrow in and out; no I/O.
 
 May import: proto, errors.
 """

@@ -73,7 +73,7 @@ def kept_type(values: Values, data_type: pa.DataType) -> pa.DataType:
 
 
 def is_small_dictionary(array: pa.Array) -> bool:
-    """Whether ``array`` is a dictionary of so few items that every batch may have them all."""
+    """Return whether ``array`` is a dictionary so small that each batch may have all its items."""
     return (
         pa.types.is_dictionary(array.type)
         and len(array.dictionary) <= _MAX_ITEMS
@@ -436,7 +436,7 @@ def select_fields(array: pa.Array, data_type: pa.DataType, kept: Sequence[int]) 
 def join_validity(
     parts: Sequence[NDArray[np.bool_] | None], counts: Sequence[int]
 ) -> NDArray[np.bool_] | None:
-    """One validity for pieces of which some may be all valid; None if all are."""
+    """Join the validity of pieces, of which some may be all valid; None if all are."""
     if all(part is None for part in parts):
         return None
     filled = [

@@ -1,4 +1,4 @@
-"""How many bytes, and how many list items, the rows of an array take."""
+"""Numbers of bytes and of list items in the rows of an array."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ def data_bytes(array: pa.Array) -> int:
 
 
 def item_counts(array: pa.Array) -> Iterator[NDArray[np.int64]]:
-    """For every list in an array, at any depth: how many items come before each row, and in all.
+    """Yield, for every list at any depth, the number of items before each row, and in all.
 
-    Each has one number more than the array has rows.  What lies below a null list counts, too.
+    Each result has one number more than the array has rows: the items before each row, and the
+    total. Items below a null list count, too.
     """
     yield from _item_counts(array, np.arange(len(array) + 1))
 

@@ -40,7 +40,7 @@ def block_words(word_bits: int, packed_bits: int) -> int:
 
 
 def row_slot(word_bits: int, row: int) -> int:
-    """Where row ``row`` of all lanes lies in a block, counted in rows."""
+    """Return the position of row ``row`` of all lanes in a block, counted in rows."""
     lanes = BLOCK_VALUES // word_bits
     return (row % 8) * (128 // lanes) + ROW_ORDER[row // 8] * 16 // lanes
 
@@ -81,7 +81,7 @@ def unpack_blocks(
 def _unpack_few(
     lane_words: NDArray[np.unsignedinteger], packed_bits: int, rows: NDArray[np.unsignedinteger]
 ) -> None:
-    """All rows at once: more work per value, but a few calls into numpy instead of hundreds."""
+    """Unpack all rows at once: more work per value, but few numpy calls instead of hundreds."""
     scalar = lane_words.dtype.type
     words, next_words, shifts, next_shifts = _row_shifts(lane_words.dtype.itemsize * 8, packed_bits)
     low = lane_words[:, words, :]
@@ -96,7 +96,7 @@ def _unpack_few(
 
 @cache  # there are 124 combinations
 def _row_shifts(word_bits: int, packed_bits: int) -> tuple[NDArray[np.generic], ...]:
-    """For each row, in the order of elements: its words, and how far to shift them."""
+    """Return the words of each row, in the order of elements, and the shifts to apply to them."""
     rows = np.empty(word_bits, np.int64)
     for row in range(word_bits):
         rows[row_slot(word_bits, row)] = row
@@ -116,10 +116,10 @@ def _unpack_step(
     rows: NDArray[np.unsignedinteger],
     scratch: NDArray[np.unsignedinteger],
 ) -> None:
-    """One row of all blocks after the other.
+    """Unpack one row of all blocks after the other.
 
     The words are first copied together, word 0 of all blocks, word 1 of all blocks and so on, and
-    the rows of all blocks are made together too, in the order of their elements. So arithmetic
+    the rows of all blocks are computed together too, in the order of their elements. So arithmetic
     runs on long contiguous arrays; between them and the blocks whole rows are copied.
     """
     blocks, word_bits, lanes = rows.shape

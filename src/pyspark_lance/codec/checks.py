@@ -1,4 +1,4 @@
-"""What a decoder asks of the bytes it is given, before it allocates or indexes anything."""
+"""Checks of untrusted bytes before a decoder allocates or indexes anything."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 
 
 def require(condition: bool, what: str) -> None:
-    """Goes on if the bytes keep their promise.
+    """Raise CorruptFileError with the message ``what`` unless ``condition`` holds.
 
-    ``condition``: what must hold; ``what``: what was found instead, for the message. Raises
-    CorruptFileError: it does not hold. The caller adds where.
+    The caller adds the location.
     """
     if not condition:
         raise CorruptFileError(what)

@@ -1,4 +1,4 @@
-"""Which encoding a page of 2.1 or 2.2 gets, from what its values look like.
+"""Choice of the encoding of a 2.1 or 2.2 page by its values.
 
 All null or no values: a constant page. Values of 256 bytes and more: full-zip. Everything else:
 mini-block, with few distinct values as a dictionary, integers bit-packed or as runs where that
@@ -87,7 +87,7 @@ _SAMPLE: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class PageEncoder:
-    """Encodes the pages of one column.
+    """Encoder of the pages of one column.
 
     ``large_chunks``: whether the file is 2.2: wider sizes, and dictionaries of 64-bit numbers.
     """
@@ -147,7 +147,7 @@ class PageEncoder:
         return only_value(rows.values) if len(rows.values) > 1 else None
 
     def _encode_large_row(self, rows: LeafValues, nulls: NDArray[np.bool_] | None) -> EncodedPage:
-        """One row that does not fit into a chunk: full-zip knows no chunks."""
+        """Encode one row that does not fit into a chunk as full-zip, which has no chunks."""
         page = self._encode_values(rows, nulls, wide=True)
         if page is None:
             raise UnsupportedFeatureError(
@@ -160,7 +160,7 @@ class PageEncoder:
     def _encode_values(
         self, rows: LeafValues, nulls: NDArray[np.bool_] | None, *, wide: bool
     ) -> EncodedPage | None:
-        """One page; None if the chunks of a mini-block page would become too large."""
+        """Encode one page; None if the chunks of a mini-block page would become too large."""
         data_type = self.column.type
         if pa.types.is_dictionary(data_type):
             array = compact(rows.values)

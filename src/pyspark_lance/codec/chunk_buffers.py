@@ -23,7 +23,7 @@ from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class ChunkBuffers:
-    """Where each chunk's value buffers are."""
+    """Positions of the value buffers of each chunk."""
 
     data: NDArray[np.uint8]  # The bytes of all chunks.
     # Value slots of each chunk, int64; all positive but perhaps the last.
@@ -153,7 +153,7 @@ def round_up(sizes: NDArray[np.int64], alignment: int) -> NDArray[np.int64]:
 def _regular_count(
     starts: NDArray[np.int64], sizes: NDArray[np.int64], targets: NDArray[np.int64]
 ) -> int:
-    """How many pieces from the first on, all or all but the last, form a matrix; or 0."""
+    """Return how many leading pieces, all or all but the last, form a matrix; or 0."""
     count = len(starts) - 1
     if count < 4 or int(sizes[0]) == 0 or (sizes[:count] != sizes[0]).any():
         return 0
@@ -193,7 +193,7 @@ class ValueChunks:
     buffers: tuple[ChunkBuffer, ...]
 
     def value_ends(self) -> NDArray[np.int64]:
-        """One past the last value of each chunk."""
+        """Return one past the last value of each chunk."""
         size = 1 << self.log2_values
         ends = np.arange(size, self.num_values + size, size, dtype=np.int64)
         ends[-1] = self.num_values

@@ -1,8 +1,8 @@
-"""How many bytes may be decoded at a time.
+"""Limit on the bytes that may be decoded at a time.
 
-Descriptions tell the size of decoded rows only roughly: one value may be a thousand times as large
-as its neighbours, or a thousand times as large as what is stored of it.  So a reader sets a limit,
-and what is about to make an array asks for room; where there is none, fewer rows are asked for.
+Metadata give the size of decoded rows only roughly: one value may be a thousand times as large as
+its neighbors, or as its stored bytes.  So a reader sets a limit, and code that allocates an array
+checks it first; if it is exceeded, the reader requests fewer rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BatchTooLargeError(Exception):
 
 @contextmanager
 def limit_decode_memory(num_bytes: int | None) -> Iterator[None]:
-    """Sets the limit for what is decoded inside of the block; None for no limit."""
+    """Set the limit for bytes decoded inside of the block; None for no limit."""
     token = _room.set(num_bytes)
     try:
         yield
@@ -58,14 +58,14 @@ def limit_decode_memory(num_bytes: int | None) -> Iterator[None]:
 
 
 def require_decode_memory(num_bytes: int) -> None:
-    """Looks whether ``num_bytes`` may be decoded."""
+    """Raise BatchTooLargeError if decoding ``num_bytes`` exceeds the limit."""
     room = _room.get()
     if room is not None and num_bytes > room:
         raise BatchTooLargeError(f"decoding needs {num_bytes} bytes, the limit is {room}")
 
 
 def require_memory_for_items(items: pa.Array, indices: NDArray[np.integer]) -> None:
-    """Looks whether the items that the indices name may be decoded."""
+    """Raise BatchTooLargeError if decoding the items of the indices exceeds the limit."""
     room = _room.get()
     if room is None or not is_variable_width(items.type) or not len(items):
         return

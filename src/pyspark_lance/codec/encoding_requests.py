@@ -49,7 +49,7 @@ _KNOWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BlobLimits:
-    """Where the bytes of a blob go in a table that has objects for blobs, in bytes."""
+    """Size limits in bytes that select the storage of a blob, in tables with blob objects."""
 
     inline: int = 64 << 10  # Into the data file up to so many.
     dedicated: int = 4 << 20  # Into an object of their own from more than so many.
@@ -58,7 +58,7 @@ class BlobLimits:
 
 @dataclass(frozen=True, slots=True)
 class DictionaryRequest:
-    """When values become a dictionary, and how its items are stored."""
+    """Limits up to which values become a dictionary, and the compression of its items."""
 
     divisor: float = 2.0  # Not if there are more items than values divided by this.
     size_ratio: float = 0.8  # Not if it is not smaller than this part of the values as they are.
@@ -70,7 +70,7 @@ class DictionaryRequest:
 
 @dataclass(frozen=True, slots=True)
 class EncodingRequest:
-    """What to do beyond the usual choice."""
+    """Encoding settings that override the default choice."""
 
     # ``none``, ``lz4``, ``zstd``, ``fsst``, or None if nothing is asked.
     compression: str | None = None
@@ -107,7 +107,7 @@ class EncodingRequest:
 
 
 def asks_for_encoding(key: str) -> bool:
-    """Whether a key is about the values of a column; packing and blobs are about their place."""
+    """Return whether a key requests an encoding of values, not packing or blob storage."""
     return key.startswith(_PREFIX) and key not in (BLOB_KEY, *PACKED_KEYS, *_BLOB_PLACES)
 
 
@@ -153,7 +153,7 @@ def encoding_request(
 
 
 def _refuse_other_places(keys: _Keys, data_type: pa.DataType) -> None:
-    """Only structs are packed, and what is a blob is not asked here."""
+    """Reject packing of columns other than structs, and blob encoding."""
     is_struct = pa.types.is_struct(data_type)
     for key in (*PACKED_KEYS, BLOB_KEY):
         asked = keys.metadata.get(key, "").lower() == "true"

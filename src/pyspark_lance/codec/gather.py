@@ -88,7 +88,7 @@ def gather(
 def _length_of_regular_run(
     starts: NDArray[np.int64], sizes: NDArray[np.int64], size: int, stride: int
 ) -> int:
-    """How many pieces from the first one on have the same size and distance (or count - 1)."""
+    """Return how many leading pieces have the same size and distance (or count - 1)."""
     inner_sizes_agree = bool((sizes[:-1] == size).all())
     strides_agree = bool((np.diff(starts[:-1]) == stride).all())
     return len(starts) - 1 if inner_sizes_agree and strides_agree else 0

@@ -1,7 +1,7 @@
-"""Joins rows that came in pieces: dictionaries become one, and no row is lost beyond 2 GiB.
+"""Concatenation of partial rows: dictionaries become one, and no row is lost beyond 2 GiB.
 
-Not everything fits into one array: strings and lists have 32-bit offsets, and the indices of a
-dictionary name only so many items.
+One array has limits: strings and lists have 32-bit offsets, and the indices of a dictionary address
+only so many items.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def encode_jsonb(texts: pa.Array) -> pa.LargeBinaryArray:
 
 
 def _offsets_and_bytes(documents: pa.Array) -> tuple[list[int], bytes]:
-    """Where the documents of an array start and end in the bytes that hold them all."""
+    """Return the offsets of the documents of an array, and the bytes of all of them."""
     _, stored, data = documents.buffers()
     if len(documents) == 0 or stored is None or data is None:
         return [0] * (len(documents) + 1), b""

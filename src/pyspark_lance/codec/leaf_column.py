@@ -105,7 +105,7 @@ class LeafValues:
     visible: NDArray[np.int64] | None
 
     def null_mask(self) -> NDArray[np.bool_] | None:
-        """True where a value is null or inside something null; None if nowhere."""
+        """Return true where a value is null or inside something null; None if nowhere."""
         if self.definition is None:
             return None
         visible = self.definition if self.visible is None else self.definition[self.visible]

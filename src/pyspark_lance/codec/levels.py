@@ -163,7 +163,7 @@ def _insert_raw_tails(
 
 
 class Unraveler:
-    """Turns levels into validity and list offsets, one layer after the other, leaf first.
+    """Conversion of levels to validity and list offsets, one layer after the other, leaf first.
 
     ``repetition``: levels, or None without lists; ``definition``: levels, or None if all are 0.
     """
@@ -201,12 +201,12 @@ class Unraveler:
         return self._num_slots
 
     def skip_item(self) -> None:
-        """Passes the leaf's item layer without looking at it."""
+        """Consume the leaf's item layer without decoding it."""
         if self._next_layer(is_list=False) != ALL_VALID_ITEM and self._definition is not None:
             self._consumed += 1
 
     def item_validity(self) -> NDArray[np.bool_] | None:
-        """Passes an item layer: which of its slots are valid; None for all."""
+        """Consume an item layer and return which of its slots are valid; None for all."""
         layer = self._next_layer(is_list=False)
         definition = self._definition
         if layer == ALL_VALID_ITEM or definition is None:
@@ -234,9 +234,9 @@ class Unraveler:
         return highest
 
     def list_offsets(self) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Passes a list layer: where its lists begin in their items, and which are valid.
+        """Consume a list layer and return the offsets of its lists, and which are valid.
 
-        Returns one offset more than there are lists; validity, None for all.
+        There is one offset more than there are lists; validity is None for all.
         """
         layer = self._next_layer(is_list=True)
         limit = self._consumed
@@ -276,7 +276,7 @@ class Unraveler:
         return np.append(starts, total), valid
 
     def keep_every(self, dimension: int) -> None:
-        """Passes from the items of fixed-size lists of structs to the lists."""
+        """Step from the items of fixed-size lists of structs to the lists."""
         if self._repetition is not None:
             unsupported("fixed-size lists of structs together with lists")
         require(self._num_slots % dimension == 0, "a fixed-size list is cut short")

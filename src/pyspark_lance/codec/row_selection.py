@@ -29,7 +29,7 @@ class RowRanges:
 
     @classmethod
     def single(cls, start: int, end: int) -> RowRanges:
-        """One range."""
+        """Create one range."""
         return cls(np.array([start], np.int64), np.array([end], np.int64))
 
     @classmethod
@@ -58,7 +58,7 @@ class RowRanges:
 
     @property
     def num_rows(self) -> int:
-        """How many positions there are."""
+        """Number of positions."""
         return int((self.ends - self.starts).sum())
 
     def scaled(self, factor: int) -> RowRanges:
@@ -75,7 +75,7 @@ class RowRanges:
         return RowRanges(starts[kept], ends[kept])
 
     def to_positions(self) -> NDArray[np.int64]:
-        """Every position, ascending."""
+        """Return every position, ascending."""
         return expand_ranges(self.starts, self.ends - self.starts)
 
 

@@ -100,7 +100,7 @@ def _shred(array: pa.Array, field: pa.Field, name: str, entries: _Entries) -> It
 
 
 def _enter_item(array: pa.Array, field: pa.Field, name: str, entries: _Entries) -> _Entries:
-    """Marks the slots that are null and not already inside something null."""
+    """Mark the slots that are null and not already inside something null."""
     layer = NULLABLE_ITEM if field.nullable else ALL_VALID_ITEM
     entered = replace(entries, layers=(*entries.layers, layer))
     nulls = null_flags(array)
@@ -154,7 +154,7 @@ def _closed_marks(
     live: NDArray[np.bool_] | None,
     opened: NDArray[np.bool_],
 ) -> NDArray[np.uint8]:
-    """For every slot that is not opened the code that says why; 0 where it is."""
+    """Return, for every slot that is not opened, the code of the reason; 0 for opened slots."""
     empty_code = entries.codes_given + DEFINITIONS_OWNED[layer]
     marks = (~opened).view(np.uint8) * np.uint8(empty_code)
     if nulls is not None:
@@ -173,7 +173,7 @@ def _expand(
     opened: NDArray[np.bool_],
     marks: NDArray[np.uint8],
 ) -> _Entries:
-    """One entry per item; one for each slot that was not opened; dead entries stay."""
+    """Create one entry per item, and one for each slot that was not opened; keep dead entries."""
     depth = np.uint8(entries.lists_passed + 1)
     layers = (*entries.layers, layer)
     if entries.slots is None:
@@ -236,9 +236,9 @@ def _leaf(values: pa.Array, entries: _Entries) -> LeafValues:
 
 
 def _inner_first(owned: list[int]) -> NDArray[np.uint8]:
-    """Renumbers definition values: index = counted from the outside, value = from the inside.
+    """Renumber definition values: index = counted from the outside, value = from the inside.
 
-    The order within one layer stays: null before empty.
+    Keep the order within one layer: null before empty.
     """
     numbers = np.zeros(sum(owned) + 1, np.uint8)
     before, behind = 0, sum(owned)
@@ -251,7 +251,7 @@ def _inner_first(owned: list[int]) -> NDArray[np.uint8]:
 
 
 def null_flags(array: pa.Array) -> NDArray[np.bool_] | None:
-    """True where a slot is null, also through a dictionary; None if nowhere."""
+    """Return true where a slot is null, also through a dictionary; None if nowhere."""
     if pa.types.is_null(array.type):
         return np.ones(len(array), np.bool_) if len(array) else None
     if array.null_count == 0:
@@ -273,7 +273,7 @@ def list_offsets(array: pa.Array) -> NDArray[np.int64]:
 
 
 def list_items(array: pa.Array) -> pa.Array:
-    """All items of a list, large list or map, as its offsets count them."""
+    """Return all items of a list, large list or map, as its offsets count them."""
     if pa.types.is_map(array.type):
         data_type = array.type
         return pa.StructArray.from_arrays(

@@ -1,4 +1,4 @@
-"""Whether strings are UTF-8, at any depth: readers that meet others may end or give nonsense.
+"""Validation of strings as UTF-8, at any depth: other readers may crash on invalid ones.
 
 Most text is ASCII, which one pass over the bytes of a whole array detects.
 """
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 def holds_invalid_text(array: pa.Array) -> bool:
-    """Whether a string of ``array``, or of a part of it, is not UTF-8; nulls are no strings."""
+    """Return whether ``array``, or a child of it, has a valid slot that is not UTF-8."""
     data_type = array.type
     if isinstance(array, pa.ExtensionArray):
         return holds_invalid_text(array.storage)
@@ -48,7 +48,7 @@ def holds_text(data_type: pa.DataType) -> bool:
 
 
 def _parts(array: pa.Array) -> list[pa.Array]:
-    """What ``array`` is made of, where it is not null and that may be text."""
+    """Return the children of ``array`` that may be text, without those of null slots."""
     data_type = array.type
     if not holds_text(data_type):
         return []

@@ -115,7 +115,7 @@ def _take_part(
     width: int,
     with_part: Callable[[_Numbers, _Numbers], _Numbers],
 ) -> None:
-    """Goes on by ``width`` bytes, in place, where as many are left."""
+    """Hash the next ``width`` bytes, in place, of the values that have as many left."""
     chosen = np.flatnonzero(left >= width)
     if len(chosen):
         mixed[chosen] = with_part(mixed[chosen], _read(padded, at[chosen], width))
@@ -126,7 +126,7 @@ def _take_part(
 def _of_whole_stripes(
     padded: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], seed: int
 ) -> _Numbers:
-    """What the parts of 32 bytes make of each value, from which the rest goes on."""
+    """Hash the whole 32-byte stripes of each value; the rest is mixed in later."""
     mixed = np.full(len(starts), seed + _P5 & _MASK, np.uint64)
     counts = lengths // _STRIPE
     # The longest first, so that those that are not at their end are the head of all.
@@ -266,6 +266,6 @@ def are_in(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> NDArray[np
 
 
 def may_share(one: bytes, other: bytes) -> bool:
-    """Whether two filters of one size may have a hash in common: it has all its bits in both."""
+    """Return whether two filters of one size may share a hash: all its bits are set in both."""
     both = np.frombuffer(one, "<u4") & np.frombuffer(other, "<u4")
     return bool((both.reshape(-1, WORDS) != 0).all(axis=1).any())

@@ -46,7 +46,7 @@ class VariableWidthValues:
 
 
 class StringDecoder(Protocol):
-    """Turns what is stored of strings into the strings."""
+    """Decoder of stored strings."""
 
     def __call__(self, stored: VariableWidthValues) -> VariableWidthValues:
         """The strings; how one is stored does not depend on its neighbours."""
@@ -64,7 +64,7 @@ class EncodedStrings:
 
     @property
     def num_values(self) -> int:
-        """How many there are."""
+        """Number of values."""
         return self.stored.num_values
 
 

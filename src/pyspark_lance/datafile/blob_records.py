@@ -102,7 +102,7 @@ _RECORD: Final = np.dtype(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlobRecords:
-    """Where the blobs of some slots are."""
+    """Positions of the blobs of some slots."""
 
     positions: NDArray[np.uint64]  # In the data file, or in the object that the URI names.
     sizes: NDArray[np.uint64]  # Bytes; 0 with a URI outside of the table means all that follow.

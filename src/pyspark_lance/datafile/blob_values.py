@@ -136,7 +136,7 @@ class _V2Blobs:
             )
 
     def keep_objects(self) -> None:
-        """Describes blobs in files beside the data file, and below its base, as others would."""
+        """Describe blobs in files beside the data file, and below its base, as external ones."""
         beside = self._valid & ((self.kinds == PACKED) | (self.kinds == DEDICATED))
         if beside.any():
             names = {
@@ -303,7 +303,7 @@ def _check_places(
     *,
     may_overlap: bool = False,
 ) -> None:
-    """All blobs lie in their object, and together they are not more than it."""
+    """Check that all blobs are inside their object, and in sum not larger than it."""
     bound = np.uint64(limit)
     inside = (sizes <= bound) & (starts <= bound - np.minimum(sizes, bound))
     total = float(sizes.sum(dtype=np.float64))
@@ -341,7 +341,7 @@ def _run(jobs: Sequence[Callable[[], None]], *, in_turn: bool) -> None:
 
 
 def _joined(pieces: Sequence[Buffer], descriptors: pa.StructArray) -> pa.Array:
-    """One large_binary array, null where the descriptor is."""
+    """Join the pieces to one large_binary array, null where the descriptor is."""
     offsets = np.zeros(len(pieces) + 1, np.int64)
     np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
     validity = descriptors.is_valid().buffers()[1] if descriptors.null_count else None

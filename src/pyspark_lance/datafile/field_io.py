@@ -20,7 +20,7 @@ class FieldReader(Protocol):
     """One requested field with its whole subtree."""
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """What ``read(start, end)`` will fetch, for one bulk request over all fields.
+        """Return the ranges that ``read(start, end)`` fetches, for one request over all fields.
 
         May be coarse: more than is needed, or less when it depends on bytes not yet read.
         """
@@ -29,10 +29,10 @@ class FieldReader(Protocol):
         """The top-level rows ``start`` to ``end``, in the field's Arrow type."""
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
-        """What ``row_byte_ranges`` itself needs to read, for one bulk request before it."""
+        """Return the ranges that ``row_byte_ranges`` needs first, for one bulk request."""
 
     def row_byte_ranges(self, rows: RowRanges) -> list[ByteRange]:
-        """What ``read_arrays`` will fetch."""
+        """Return the ranges that ``read_arrays`` fetches."""
 
     def read_arrays(self, rows: RowRanges) -> list[pa.Array]:
         """The rows of all ranges, in order, in one array or several."""
@@ -94,6 +94,6 @@ class HeldArrays:
         self._num_owned = len(self._arrays)
 
     def take(self) -> Sequence[pa.Array]:
-        """All of them, and forgets them."""
+        """Return all arrays, and clear the buffer."""
         arrays, self._arrays, self._num_owned = self._arrays, [], 0
         return arrays

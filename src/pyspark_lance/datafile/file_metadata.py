@@ -73,7 +73,7 @@ class ColumnInfo:
 
     @property
     def end(self) -> int:
-        """Where the last of all its buffers ends."""
+        """End of the last of all its buffers."""
         places = (*self.buffers, *(place for page in self.pages for place in page.buffers))
         return max((place.end for place in places), default=0)
 
@@ -91,11 +91,11 @@ class ParsedBytes(Generic[_V]):
         self._known: dict[bytes, _V] = {}
 
     def get(self, data: bytes) -> _V | None:
-        """What was parsed from the same bytes."""
+        """Return the value that was parsed from the same bytes."""
         return self._known.get(data)
 
     def keep(self, data: bytes, value: _V) -> None:
-        """Remembers a value, unless it is large."""
+        """Cache a value, unless it is large."""
         if len(data) <= _MAX_BYTES:
             if len(self._known) >= _MAX_ENTRIES:
                 self._known.clear()
@@ -140,11 +140,11 @@ class FileTail:
 def read_tail(
     store: ObjectStore, path: str, size_bytes: int | None = None, most_bytes: int | None = None
 ) -> FileTail:
-    """One request for what is normally all the metadata of a file.
+    """Read, in one request, what is normally all the metadata of a file.
 
-    ``size_bytes``: its length according to the manifest, if that is known; checked, except for 0.1
-    files: releases of Lance counted only the pages of these. ``most_bytes``: how many bytes to ask
-    for; None for what is normally enough.
+    ``size_bytes``: its length according to the manifest, if known; checked, except for 0.1 files:
+    releases of Lance counted only the pages of these. ``most_bytes``: bytes to request; None for
+    what is normally enough.
     """
     content, file_size = store.get_tail(path, most_bytes or TAIL_BYTES)
     if size_bytes and size_bytes != file_size and not is_legacy(content):
@@ -259,7 +259,7 @@ class FileMetadata:
         return info
 
     def where(self, place: ByteRange) -> str:
-        """How messages name a place of this file."""
+        """Format a byte range of this file for messages."""
         return f"{self.path} bytes {place.start}..{place.end}"
 
     def _parse_column(self, index: int) -> ColumnInfo:
@@ -301,7 +301,7 @@ class FileMetadata:
             raise CorruptFileError(f"a file of {self.num_rows} rows is impossible", where=self.path)
 
     def where_page(self, index: int, name: str, page: int) -> str:
-        """How messages name a page of column ``index``."""
+        """Format the location of a page of column ``index`` for messages."""
         buffers, place = self.column(index).pages[page].buffers, ""
         if buffers:
             start, end = min(r.start for r in buffers), max(r.end for r in buffers)

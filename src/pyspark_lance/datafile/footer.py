@@ -125,7 +125,7 @@ class Footer:
         )
 
     def _check(self, file_size: int, where: str) -> None:
-        """Both tables lie inside the file, so reading them is bounded by its size."""
+        """Check that both tables are inside the file, so that its size bounds their reads."""
         end = file_size - FOOTER_BYTES
         for name, position, entries in (
             ("column metadata", self.column_metadata_position, 0),

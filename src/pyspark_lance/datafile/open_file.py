@@ -19,10 +19,10 @@ from pyspark_lance.store.object_store import Buffer, ByteRange, ObjectStore, too
 
 
 class JoinedMetadata:
-    """What files say of themselves, one behind another.
+    """Metadata of concatenated files.
 
-    ``parts``: the metadata of each; all have equally many columns. ``origins``: where each file
-    begins in the bytes of all; ``file_size``: how many bytes that are.
+    ``parts``: the metadata of each; all have equally many columns. ``origins``: the start of each
+    file in the concatenated bytes; ``file_size``: their number.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class JoinedMetadata:
             part.require_rows(index, name, slots_per_row)
 
     def where_page(self, index: int, name: str, page: int) -> str:
-        """How messages name a page of column ``index``: by the file that has it."""
+        """Format the location of a page of column ``index`` for messages, within its own file."""
         for part in self._parts:
             count = len(part.column(index).pages)
             if page < count:
@@ -79,7 +79,7 @@ def _moved(page: PageInfo, by: int) -> PageInfo:
 
 
 class ExternalBlobs(Protocol):
-    """Where the references in blob columns lead to."""
+    """Resolver of the references in blob columns."""
 
     def locate_external(self, uri: str, base_id: int) -> tuple[ObjectStore, str]:
         """The store that holds an object, and the object's path in it.
@@ -135,7 +135,7 @@ class FileBytes:
             ) from error
 
     def keep(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> None:
-        """Answers later calls of ``fetch`` from these bytes; those kept before are let go."""
+        """Serve later calls of ``fetch`` from these bytes; drop those kept before."""
         order = sorted(range(len(ranges)), key=lambda i: ranges[i])
         self._ahead.ranges[:] = [ranges[i] for i in order]
         self._ahead.buffers[:] = [buffers[i] for i in order]
@@ -196,7 +196,7 @@ class _FetchedRanges:
         return self._cut(index, wanted)
 
     def gap_of(self, wanted: ByteRange) -> ByteRange:
-        """What is to be fetched of a range that is not there: at most one end of it is."""
+        """Return the missing part of a range of which at most one end was fetched."""
         before = bisect.bisect_right(self.ranges, (wanted.start, self._far)) - 1
         start = max(wanted.start, self.ranges[before].end) if before >= 0 else wanted.start
         if start > wanted.start:

@@ -31,7 +31,7 @@ _PADDING: Final = bytes(ALIGNMENT)
 
 
 class PageSink:
-    """Writes pages as they come; ``finish`` makes the file readable.
+    """Writer of pages in arrival order; ``finish`` makes the file readable.
 
     ``output``: the object being written, at position 0. The sink closes or aborts it.
     """
@@ -88,7 +88,7 @@ class PageSink:
         return len(self._global_buffers)
 
     def set_column_encoding(self, column: int, encoding_type_url: str, encoding: bytes) -> None:
-        """Sets what the column metadata say of a column instead of plain ``values``."""
+        """Set the encoding in the metadata of a column, instead of plain ``values``."""
         self._column_encodings[column] = (encoding_type_url, encoding)
 
     def finish(self, schema: LanceSchema, num_rows: int, version: str, num_columns: int) -> int:
@@ -115,7 +115,7 @@ class PageSink:
         return self._position
 
     def abort(self) -> None:
-        """Leaves no file behind."""
+        """Discard the file."""
         self._output.abort()
 
     def _write_column(self, index: int) -> ByteRange:

@@ -1,9 +1,8 @@
 """Plans of reads: rows by page, windows of rows to decode, and their stored pages. Pure: no I/O.
 
-StoredPages: where rows of some columns lie in a distant file, judged by its metadata. Pure: no I/O.
-To know exactly which bytes hold some rows takes a look into their pages, which is a request of its
-own. Where pages are small, or most of their rows are wanted, it is quicker to ask for them at once
-and to find out later.
+StoredPages: positions of the rows of some columns in a distant file, estimated by its metadata.
+Exact byte ranges need a look into the pages, which is a request of its own. Where pages are small,
+or most of their rows are needed, it is faster to fetch them at once and to locate the rows later.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pyspark_lance.store.object_store import ByteRange
 
 @dataclass(frozen=True, slots=True)
 class PageStarts:
-    """Which rows of a file are in which page of a column.
+    """Mapping of the rows of a file to the pages of a column.
 
     ``starts``: first row of each page, and the end of the last one.
     """
@@ -43,7 +42,7 @@ class PageStarts:
         return int(self.starts[-1])
 
     def at(self, pages: Sequence[int]) -> PageStarts:
-        """Only some pages, ascending; those between count to the one before."""
+        """Select some pages, ascending; rows of skipped ones count to the page before."""
         return PageStarts(self.starts[np.asarray(pages, np.int64)])
 
     def pages_of(self, rows: RowRanges) -> Iterable[int]:
@@ -92,7 +91,7 @@ _MAX_WINDOWS: Final = 4
 
 
 class Windows:
-    """Cuts the wanted rows into windows of about ``window_bytes``, by what was seen before.
+    """Division of rows into windows of about ``window_bytes``, by the sizes seen so far.
 
     Windows that hold several batches hold whole ones.
     """
@@ -108,7 +107,7 @@ class Windows:
         self._row_bytes = 4.0 * row_bytes
 
     def begin(self, rows: RowRanges) -> None:
-        """Goes on with other rows, of which as much is known as of those before."""
+        """Continue with other rows; the sizes seen so far still apply."""
         self._rows, self._done = rows, 0
         self._total = rows.num_rows
         self._before = np.cumsum(rows.ends - rows.starts) - (rows.ends - rows.starts)
@@ -165,7 +164,7 @@ class _Column:
     slots_per_row: int
 
     def bytes_before(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How much of the column is stored before each of the rows."""
+        """Estimate the stored bytes of the column before each of the rows."""
         sizes = np.cumsum([0, *(page.num_bytes for page in self.pages)])
         bounds = self.starts.starts / self.slots_per_row
         return np.interp(rows, bounds, sizes)
@@ -199,10 +198,10 @@ class StoredPages:
         return [part for part in parts if len(part.starts)]
 
     def likely_ranges(self, rows: RowRanges, *, seen_to: int = 0) -> list[ByteRange]:
-        """Which bytes hold the rows, and what is needed to find these in them; roughly.
+        """Estimate the byte ranges of the rows, and of the metadata that locate them.
 
-        ``seen_to``: rows before this one were read: what describes their pages is known. Returns
-        nothing if that is unknown.
+        ``seen_to``: rows before this one were read, so the metadata of their pages are loaded.
+        Returns nothing if the ranges are unknown.
         """
         if len(rows.starts) > _MAX_RANGES:
             return []

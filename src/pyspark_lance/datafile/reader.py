@@ -58,10 +58,10 @@ _KnownField: TypeAlias = tuple[Field, dict[int, int], FieldReader]
 
 
 class DataFileReader:
-    """Reads rows of one file.
+    """Reader of the rows of one file.
 
-    A reader keeps what it learned of the file's pages, so one reader should serve many reads. It
-    must not be used by two threads at once.
+    It caches the metadata of the file's pages, so one reader should serve many reads. Not
+    thread-safe.
     """
 
     def __init__(self, file: OpenFile | LegacyFile) -> None:
@@ -92,7 +92,7 @@ class DataFileReader:
 
     @classmethod
     def joined(cls, files: Sequence[DataFileReader]) -> DataFileReader | None:
-        """One reader for the rows of several small files, one behind another.
+        """Return one reader for the concatenated rows of several small files.
 
         ``files``: readers of files that hold the same fields in the same columns. Returns None if
         they must be read one by one: of 2.0 or before, not small, not of one version, or with other
@@ -344,7 +344,7 @@ class DataFileReader:
         rows: RowRanges,
         max_bytes: int | None,
     ) -> pa.RecordBatch:
-        """All rows in one batch."""
+        """Read all rows in one batch."""
         readers = self._field_readers(fields, column_of)
         schema = pa.schema([field.to_arrow() for field in fields])
         if not len(rows.starts):
@@ -372,7 +372,7 @@ class DataFileReader:
     def _stored_pages(
         self, fields: Sequence[Field], column_of: Mapping[int, int]
     ) -> StoredPages | None:
-        """Where the fields lie in a distant file; None if bytes are near, or it is unknown."""
+        """Return the fields' pages in a distant file; None if it is near or they are unknown."""
         file = self._file
         if file.is_near or not isinstance(file, OpenFile) or self.version == "2.0":
             return None
@@ -455,7 +455,7 @@ class DataFileReader:
     def _prefetch(
         self, pages: StoredPages | None, readers: Sequence[FieldReader], rows: RowRanges
     ) -> None:
-        """One bulk request for all columns; a memory-mapped file needs none."""
+        """Fetch all columns in one bulk request; a memory-mapped file needs none."""
         if pages is not None:
             is_known = not any(reader.state_ranges(rows) for reader in readers)
             likely = [] if is_known else pages.likely_ranges(rows)
@@ -466,7 +466,7 @@ class DataFileReader:
             self._file.keep(ranges, self._file.read_ranges(ranges))
 
     def _window_ranges(self, readers: Sequence[FieldReader], rows: RowRanges) -> list[ByteRange]:
-        """What all columns need, after one request for what they need to know that."""
+        """Return the ranges that all columns need, after one request for their metadata."""
         states = [place for reader in readers for place in reader.state_ranges(rows)]
         if states:
             self._file.keep(states, self._file.read_ranges(states))
@@ -475,7 +475,7 @@ class DataFileReader:
     def _decode_window(
         self, readers: Sequence[FieldReader], rows: RowRanges, windows: Windows
     ) -> Iterator[tuple[RowRanges, _Columns]]:
-        """One window, or its halves if it holds more strings than an array can."""
+        """Decode one window, or its halves if it holds more strings than an array can."""
         try:
             with limit_decode_memory(windows.room_of(rows)):
                 columns = [_read_arrays(reader, rows) for reader in readers]

@@ -192,7 +192,7 @@ def _needs_2_2(part: Field) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Why a column is not written, and what to do."""
+    """Reason why a column cannot be written, and a hint."""
 
     reason: str
     hint: str = "change the column's type"
@@ -241,7 +241,7 @@ def _refuse_packed(part: Field, version: str) -> _Refusal | None:
 
 
 def _refused_in_packed(child: Field, version: str) -> str:
-    """What is wrong with a field of a packed struct; '' if nothing is."""
+    """Return why a field cannot be in a packed struct; '' if it can."""
     types = pa.types
     data_type = _storage_type(child.to_arrow().type)
     is_vector = types.is_fixed_size_list(data_type) and not types.is_nested(data_type.value_type)
@@ -306,7 +306,7 @@ _REFUSALS: Final[tuple[Callable[[Field, str], _Refusal | None], ...]] = (
 
 
 def _has_fixed_items(part: Field) -> bool:
-    """Whether the items of a fixed-size list are no strings, binaries, dictionaries or nulls."""
+    """Return whether a fixed-size list has no string, binary, dictionary or null items."""
     data_type = part.to_arrow().type
     while pa.types.is_fixed_size_list(data_type):
         data_type = _storage_type(data_type.value_type)

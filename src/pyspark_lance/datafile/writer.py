@@ -26,7 +26,7 @@ _MAX_REFERENCED: Final = 64 << 20
 
 
 class DataFileWriter:
-    """Writes one data file; it appears at ``finish``.
+    """Writer of one data file, which becomes visible at ``finish``.
 
     ``path``: relative to the table root, such as ``data/x.lance``; ``version``: ``2.0``, ``2.1`` or
     ``2.2``.
@@ -107,7 +107,7 @@ class DataFileWriter:
         return () if self._objects is None else self._objects.paths
 
     def abort(self) -> None:
-        """Leaves no file behind; does nothing after ``finish``."""
+        """Discard the file; do nothing after ``finish``."""
         if not self._finished:
             self._finished = True
             self._sink.abort()

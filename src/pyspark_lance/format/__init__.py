@@ -1,4 +1,4 @@
-"""What a table is, as immutable values, and their protobuf messages; no I/O.
+"""Immutable values that describe a table, and their protobuf messages; no I/O.
 
 May import: errors.
 """

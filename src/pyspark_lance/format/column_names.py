@@ -88,7 +88,7 @@ class ColumnNames(Generic[_T]):
 
 
 def spellings(names: Iterable[str]) -> ColumnNames[str]:
-    """Names by any case."""
+    """Map names, case-insensitively, to themselves."""
     return ColumnNames({name: name for name in names})
 
 

@@ -41,7 +41,7 @@ class DeletionVector:
 
     @classmethod
     def empty(cls) -> DeletionVector:
-        """No deleted rows."""
+        """Return a vector without deleted rows."""
         return cls(FrozenBitMap())
 
     @classmethod
@@ -137,13 +137,13 @@ class DeletionVector:
         return np.concatenate(firsts), np.concatenate(ends)
 
     def keep_mask(self, start: int, end: int) -> NDArray[np.bool_]:
-        """Which rows of [start, end) are live, shape (end - start,)."""
+        """Return which rows of [start, end) are live, shape (end - start,)."""
         keep = np.ones(end - start, dtype=np.bool_)
         keep[self.slice_array(start, end).astype(np.int64) - start] = False
         return keep
 
     def contains_each(self, offsets: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """Which of ``offsets`` (any order) are deleted, same shape."""
+        """Return which of ``offsets`` (any order) are deleted, same shape."""
         if not self.bitmap or not len(offsets):
             return np.zeros(len(offsets), dtype=np.bool_)
         hits = _array_of(self.bitmap & _bitmap_of(offsets))
@@ -164,7 +164,7 @@ def _array_of(bitmap: BitMap | FrozenBitMap) -> NDArray[np.uint32]:
 
 
 class DeletionFileType(enum.IntEnum):
-    """How a deletion file is encoded.  Readers use only this, never the size or the name."""
+    """Encoding of a deletion file.  Readers use only this, never the size or the name."""
 
     ARROW_ARRAY = 0
     BITMAP = 1
@@ -247,7 +247,7 @@ class OffsetSet:
 
     @classmethod
     def live(cls, physical_rows: int, deleted: DeletionVector | None) -> OffsetSet:
-        """All rows of a fragment except the deleted ones."""
+        """Return all rows of a fragment except the deleted ones."""
         every = BitMap(range(physical_rows))
         return cls(every if deleted is None else every - deleted.bitmap)
 
@@ -315,7 +315,7 @@ class OffsetSet:
 
 
 class OffsetSetBuilder:
-    """Collects offsets."""
+    """Builder of a set of offsets."""
 
     def __init__(self) -> None:
         self._bitmap = BitMap()

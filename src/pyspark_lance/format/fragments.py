@@ -112,7 +112,7 @@ class Fragments(Sequence[Fragment]):
 
     @classmethod
     def of(cls, fragments: Iterable[Fragment]) -> Fragments:
-        """Of values."""
+        """Create a sequence from fragments."""
         return fragments if isinstance(fragments, Fragments) else cls(list(fragments))
 
     @cached_property

@@ -21,14 +21,14 @@ from pyspark_lance.format.schema import LanceSchema
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Adds fragments; ids of 0 are assigned by the commit."""
+    """Operation that adds fragments; the commit assigns ids of 0."""
 
     fragments: tuple[Fragment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes rows: whole fragments, or by new deletion files."""
+    """Operation that deletes rows: whole fragments, or by new deletion files."""
 
     # Each is the whole fragment, with its new deletion file.
     updated_fragments: tuple[Fragment, ...] = ()
@@ -38,7 +38,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Replaces rows and schema, or creates the table."""
+    """Operation that replaces rows and schema, or creates the table."""
 
     fragments: tuple[Fragment, ...] = ()  # All rows of the new version.
     # New schema, with the new schema metadata.
@@ -50,7 +50,7 @@ class Overwrite:
 
 @dataclass(frozen=True, slots=True)
 class CreateIndex:
-    """Adds and removes index entries."""
+    """Operation that adds and removes index entries."""
 
     new_indices: tuple[IndexMetadata, ...] = ()
     removed_indices: tuple[IndexMetadata, ...] = ()
@@ -69,7 +69,7 @@ class RewriteGroup:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Moves rows to other fragments: compaction."""
+    """Operation that moves rows to other fragments: compaction."""
 
     # Independent of each other. Fragments that old writers list outside of groups form one.
     groups: tuple[RewriteGroup, ...] = ()
@@ -87,7 +87,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Changes columns together with the files that contain them."""
+    """Operation that changes columns together with the files that contain them."""
 
     fragments: tuple[Fragment, ...] = ()  # All fragments of the new version.
     # New schema, with the new schema metadata.
@@ -97,21 +97,21 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Makes an old version the latest again."""
+    """Operation that makes an old version the latest again."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReserveFragments:
-    """Reserves fragment ids for a running compaction."""
+    """Operation that reserves fragment ids for a running compaction."""
 
     num_fragments: int
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Changes rows by moving them to new fragments or by replacing columns."""
+    """Operation that changes rows by moving them to new fragments or by replacing columns."""
 
     removed_fragment_ids: tuple[int, ...] = ()  # Fragments without remaining rows.
     # Each is the whole fragment, with new deletion or data files.
@@ -132,7 +132,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Changes the schema alone: drops, renames, nullability."""
+    """Operation that changes the schema alone: drops, renames, nullability."""
 
     schema: LanceSchema = field(default_factory=LanceSchema)
     preserves_nullability: bool = False
@@ -158,7 +158,7 @@ class UpdateMap:
 
 @dataclass(frozen=True, slots=True)
 class UpdateConfig:
-    """Changes configuration and metadata."""
+    """Operation that changes configuration and metadata."""
 
     # Table configuration; None for no change, as for the next two.
     config_updates: UpdateMap | None = None
@@ -184,7 +184,7 @@ class DataReplacementGroup:
 
 @dataclass(frozen=True, slots=True)
 class DataReplacement:
-    """Replaces data files, keeping the rows."""
+    """Operation that replaces data files and keeps the rows."""
 
     replacements: tuple[DataReplacementGroup, ...] = ()
 
@@ -198,7 +198,7 @@ class UpdateMemWalState:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """Creates a table from the files of another one."""
+    """Operation that creates a table from the files of another one."""
 
     is_shallow: bool  # Whether the files are not copied.
     ref_version: int  # Version that was cloned.
@@ -209,7 +209,7 @@ class Clone:
 
 @dataclass(frozen=True, slots=True)
 class UpdateBases:
-    """Adds base paths; ids of 0 are assigned by the commit."""
+    """Operation that adds base paths; the commit assigns ids of 0."""
 
     new_bases: tuple[BasePath, ...] = ()
 

@@ -42,7 +42,7 @@ _WORD_BITS = 64
 
 
 class RowIdIndex:
-    """Finds the address of each row id among the live rows of a version."""
+    """Index from row ids to the addresses of the live rows of a version."""
 
     def __init__(
         self, spans: _Spans, layers: tuple[_Layer, ...], deletions: dict[int, DeletionVector]
@@ -142,7 +142,7 @@ class RowIdIndex:
 
 
 class _Collector:
-    """Collects segments by the kind of their lookup."""
+    """Collector of segments by the kind of their lookup."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int, int]] = []  # start, end, first address

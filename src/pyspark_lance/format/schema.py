@@ -132,7 +132,7 @@ class LanceSchema:
         return pa.schema(fields, metadata=dict(self.metadata) or None)
 
     def walk(self) -> Iterator[Field]:
-        """Every field, parents first."""
+        """Yield every field, parents first."""
         for field in self.fields:
             yield from field.walk()
 
@@ -166,7 +166,7 @@ class LanceSchema:
 
 
 class _FieldBuilder:
-    """Builds fields from Arrow fields and assigns ids."""
+    """Builder of fields from Arrow fields; assigns their ids."""
 
     def __init__(self, first_id: int) -> None:
         self._next_id = first_id

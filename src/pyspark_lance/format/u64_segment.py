@@ -205,7 +205,7 @@ class RangeWithHolesSegment:
         return self.take(np.arange(len(self), dtype=np.int64))
 
     def runs(self) -> Runs:
-        """First and length of the runs of consecutive values."""
+        """Return first and length of the runs of consecutive values."""
         holes = self.holes.to_array()
         firsts = np.append(np.array([self.start], np.uint64), holes + np.uint64(1))
         return firsts, np.append(holes, np.array([self.end], np.uint64)) - firsts
@@ -275,7 +275,7 @@ class RangeWithBitmapSegment:
         return values
 
     def runs(self) -> Runs:
-        """First and length of the runs of consecutive values."""
+        """Return first and length of the runs of consecutive values."""
         return _runs_of(self.to_array())
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -318,7 +318,7 @@ class _StoredValues:
         return self.array.to_array()
 
     def runs(self) -> Runs:
-        """First and length of the runs of consecutive values."""
+        """Return first and length of the runs of consecutive values."""
         return _runs_of(self.to_array())
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -442,7 +442,7 @@ def _gaps(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def runs_of_segments(segments: Sequence[U64Segment]) -> Runs:
-    """First and length of the runs of consecutive values, segment after segment."""
+    """Return first and length of the runs of consecutive values, segment after segment."""
     firsts, lengths = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for are_ranges, some in groupby(segments, lambda one: isinstance(one, RangeSegment)):
         if are_ranges:  # there may be one per row

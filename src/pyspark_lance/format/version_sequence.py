@@ -94,13 +94,13 @@ class RowDatasetVersionSequence:
 
     @classmethod
     def from_array(cls, versions: ArrayLike) -> RowDatasetVersionSequence:
-        """One row per element of ``versions``."""
+        """Create a sequence of one row per element of ``versions``."""
         values = np.asarray(versions, dtype=np.uint64)
         return _from_lengths(np.ones(len(values), dtype=np.int64), values)
 
     @classmethod
     def concat(cls, sequences: Iterable[RowDatasetVersionSequence]) -> RowDatasetVersionSequence:
-        """All rows, one sequence after the other."""
+        """Concatenate all rows, one sequence after the other."""
         every = list(sequences)
         lengths = [np.diff(sequence.ends, prepend=0) for sequence in every]
         versions = [sequence.versions for sequence in every]

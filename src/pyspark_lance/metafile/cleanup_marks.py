@@ -38,7 +38,7 @@ _MAY_NOT_RENEW_S: Final = _MARK_S / 2
 
 
 class CleanupMark:
-    """Announces that versions are about to be removed.
+    """Announcement that versions are about to be removed.
 
     ``clock``: seconds since 1970.
     """

@@ -55,7 +55,7 @@ _SIGNS_OF_URIS: Final = "\0%:?#\\"
 
 
 class NamingScheme(enum.Enum):
-    """How the version is written in the name of a manifest; one per table."""
+    """Format of the version in the name of a manifest; one per table."""
 
     V1 = "version in decimal"
     V2 = "2**64 - 1 - version, 20 digits: newest first in lexical order"

@@ -1,4 +1,4 @@
-"""Where bytes live: local disks, S3 and other stores; knows nothing of Lance.
+"""Object stores: local disks, S3 and other stores; independent of Lance.
 
 May import: errors.
 """

@@ -250,7 +250,7 @@ class FsspecStore(ObjectStore):
         return self._read("read", path, suffix)
 
     def get_range(self, path: str, start: int, end: int) -> Buffer:
-        """Exactly the bytes from ``start`` to ``end``."""
+        """Read exactly the bytes from ``start`` to ``end``."""
         return self.get_ranges(path, [ByteRange(start, end)])[0]
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Buffer]:
@@ -276,12 +276,12 @@ class FsspecStore(ObjectStore):
         return ObjectInfo(path, int(info["size"]), modification_time(info), _tag(info))
 
     def put(self, path: str, data: Buffer) -> None:
-        """Creates or replaces the object."""
+        """Create or replace the object."""
         full, content = self._full(path), bytes(as_byte_view(data))
         self._write("write", path, lambda: self._pipe(full, content))
 
     def copy(self, source: str, target: str) -> None:
-        """Copies within the store."""
+        """Copy within the store."""
         full, copied = self._full(source), self._full(target)
         if self._protocol == "s3":  # cp_file asks for the size first
             self._read("copy", source, partial(self._s3, s3_requests.copy_object, full, copied))
@@ -289,7 +289,7 @@ class FsspecStore(ObjectStore):
             self._read("copy", source, lambda: self._copy(full, copied))
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
-        """Creates the object with a conditional put, unless there is one."""
+        """Create the object with a conditional put, unless it exists."""
         full, content = self._full(path), bytes(as_byte_view(data))
         if self._protocol == "memory":
             return _create_in_memory(self._fs, full, content)
@@ -301,7 +301,7 @@ class FsspecStore(ObjectStore):
         return self._write("create", path, lambda: self._create(full, content, conditions))
 
     def open_output(self, path: str) -> OutputFile:
-        """Starts a multi-part upload, or a local file that is uploaded at close."""
+        """Start a multi-part upload, or a local file that is uploaded at close."""
         full = self._full(path)
         if self._protocol not in _OBJECT_STORES:
             return SpooledOutput(
@@ -317,7 +317,7 @@ class FsspecStore(ObjectStore):
         return names_directly_in(folder, self.list(folder))
 
     def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
-        """All objects in the folder and below; on S3 page by page as they are asked for."""
+        """List all objects in the folder and below; on S3 page by page on demand."""
         folder = folder_prefix(prefix)
         if self._protocol == "s3":
             yield from self._list_s3(folder, first)
@@ -337,13 +337,13 @@ class FsspecStore(ObjectStore):
                 yield ObjectInfo(name, size, modification_time(info), _tag(info))
 
     def delete(self, path: str) -> None:
-        """Removes the object."""
+        """Remove the object."""
         full = self._full(path)
         with contextlib.suppress(FileNotFoundError):
             self._read("delete", path, lambda: self._fs.rm_file(full))
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Removes the objects: a thousand with one request on S3, concurrently elsewhere."""
+        """Remove the objects: a thousand with one request on S3, concurrently elsewhere."""
         if self._protocol != "s3":
             with ThreadPoolExecutor(CONNECTIONS) as threads:
                 for _ in threads.map(self.delete, paths):
@@ -474,7 +474,7 @@ class FsspecStore(ObjectStore):
         fs.put_file(name, full)
 
     def _create(self, full: str, content: bytes, conditions: Mapping[str, Any]) -> bool:
-        """Whether the conditional put created the object."""
+        """Return whether the conditional put created the object."""
         for attempt in range(1, CONFLICT_ATTEMPTS + 1):
             try:
                 self._fs.pipe_file(full, content, **conditions)
@@ -533,11 +533,11 @@ class FsspecStore(ObjectStore):
     # ---- errors
 
     def _read(self, verb: str, path: str, action: Callable[[], _T]) -> _T:
-        """Runs the action; what is not there is a FileNotFoundError."""
+        """Run the action; a missing object is a FileNotFoundError."""
         return self._run(verb, path, action, absence_is_normal=True)
 
     def _write(self, verb: str, path: str, action: Callable[[], _T]) -> _T:
-        """Runs the action; here a FileNotFoundError means that there is no such bucket."""
+        """Run the action; here a FileNotFoundError means that there is no such bucket."""
         return self._run(verb, path, action, absence_is_normal=False)
 
     def _run(
@@ -561,10 +561,10 @@ class FsspecStore(ObjectStore):
 
 
 def create_only_arguments(protocol: str, filesystem: type) -> Mapping[str, Any] | None:
-    """What makes ``pipe_file`` of this file system create only; None if nothing is known to.
+    """Return the arguments that make ``pipe_file`` create only; None if there are none.
 
-    Arguments a file system does not know are ignored or lost on the way, and the put would
-    overwrite: so only those in its signature count.
+    File systems ignore or drop arguments that they do not support, and the put would overwrite: so
+    only those in the signature count.
     """
     if protocol not in _OBJECT_STORES:
         return None
@@ -645,7 +645,7 @@ def _raised_or(answer: bytes | Exception) -> bytes:
 
 
 def _hint(error: BaseException) -> str:
-    """What the user can do about the error, if that is known."""
+    """Return advice for the user about the error, '' if there is none."""
     wrong_region = {"PermanentRedirect", "AuthorizationHeaderMalformed"}
     if s3_requests.error_codes(error) & wrong_region or any(map(str(error).count, wrong_region)):
         return "set storage.aws_region to the region of the bucket"
@@ -664,7 +664,7 @@ def _create_in_memory(fs: Any, full: str, content: bytes) -> bool:
 
 
 def _tag(info: Mapping[str, Any]) -> str:
-    """What the file system calls the identity of a content; '' if it has none."""
+    """Return the ETag of an object; '' if the file system has none."""
     return str(info.get("ETag") or info.get("etag") or "")
 
 

@@ -122,7 +122,7 @@ def working_directory(settings: Mapping[str, str]) -> str:
 
 
 def settings_of_site() -> dict[str, str]:
-    """What ``core-site.xml`` says of paths, for a process that knows no settings of a session."""
+    """Read the file system settings of ``core-site.xml``, for a process without a session."""
     folders = [
         os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
     ]
@@ -147,12 +147,12 @@ def user_name() -> str:
 
 
 def has_host(uri: str) -> bool:
-    """Whether a URI names a host or a bucket, so that no setting changes what it means."""
+    """Return whether a URI has a host or a bucket, so that no setting changes its meaning."""
     return _HOST.match(uri) is not None
 
 
 def is_local(default_fs: str) -> bool:
-    """Whether paths without a scheme are local where ``fs.defaultFS`` has this value."""
+    """Return whether paths without a scheme are local with this value of ``fs.defaultFS``."""
     return default_fs.strip().lower().partition(":")[0] in ("", "file", "local")
 
 
@@ -164,7 +164,7 @@ def with_scheme(path: str, settings: Mapping[str, str]) -> str:
 
 
 def hadoop_of(uri: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of a session's Hadoop settings that are about the kind of store of ``uri``."""
+    """Select a session's Hadoop settings for the kind of store of ``uri``."""
     prefix = hadoop_prefix(uri)
     if not prefix:
         return {}
@@ -172,7 +172,7 @@ def hadoop_of(uri: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def hadoop_prefix(uri: str) -> str | tuple[str, ...]:
-    """What names of Hadoop's settings for the store of ``uri`` begin with; '' if it has none.
+    """Return the prefix of Hadoop's settings for the store of ``uri``; '' if it has none.
 
     For ``str.startswith``.
     """
@@ -180,7 +180,7 @@ def hadoop_prefix(uri: str) -> str | tuple[str, ...]:
 
 
 def is_hadoop(name: str) -> bool:
-    """Whether a storage option is one of Hadoop's settings."""
+    """Return whether a storage option is one of Hadoop's settings."""
     return name.startswith(PREFIXES)
 
 
@@ -260,7 +260,7 @@ def _s3_endpoint(
 
 
 def _is_address(host: str) -> bool:
-    """Whether a host can have no buckets before it, as S3A's client finds, too."""
+    """Return whether a host cannot be prefixed with a bucket, as in S3A's client."""
     try:
         ip_address(host)
     except ValueError:
@@ -269,7 +269,7 @@ def _is_address(host: str) -> bool:
 
 
 def _s3_credentials(get: _Get) -> Iterator[tuple[str, str]]:
-    """What the first provider has that finds any, in Hadoop's order."""
+    """Yield the credentials of the first provider that has any, in Hadoop's order."""
     key, secret, token = get("access.key"), get("secret.key"), get("session.token")
     providers = get("aws.credentials.provider") or _DEFAULT_PROVIDERS
     for provider in filter(None, re.split(r"[\s,]+", providers)):

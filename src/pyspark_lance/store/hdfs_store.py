@@ -126,7 +126,7 @@ class HdfsStore(ObjectStore):
         return self._run("read", path, tail)
 
     def get_range(self, path: str, start: int, end: int) -> Buffer:
-        """Exactly the bytes from ``start`` to ``end``."""
+        """Read exactly the bytes from ``start`` to ``end``."""
         return self.get_ranges(path, [ByteRange(start, end)])[0]
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Buffer]:
@@ -149,12 +149,12 @@ class HdfsStore(ObjectStore):
         return ObjectInfo(path, status.length, status.modification_time * 1_000_000)
 
     def put(self, path: str, data: Buffer) -> None:
-        """Creates or replaces the object."""
+        """Create or replace the object."""
         full = self._full(path)
         self._run("write", path, lambda: self._put(full, [as_byte_view(data)]), reads=False)
 
     def copy(self, source: str, target: str) -> None:
-        """Copies through this process, as HDFS has no copy of its own."""
+        """Copy through this process, as HDFS has no server-side copy."""
         full, copied = self._full(source), self._full(target)
 
         def copy() -> None:
@@ -165,14 +165,14 @@ class HdfsStore(ObjectStore):
         self._run("copy", source, copy)
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
-        """Creates the object by renaming a file to its name, unless there is one."""
+        """Create the object by renaming a file to its name, unless it exists."""
         full = self._full(path)
         return self._run(
             "create", path, lambda: self._create(full, as_byte_view(data)), reads=False
         )
 
     def open_output(self, path: str) -> OutputFile:
-        """Starts a file beside the place of the object, to where ``close`` renames it."""
+        """Start a temporary file beside the object; ``close`` renames it."""
         full = self._full(path)
         other = _beside(full)
         run = partial(self._run, "write", path, reads=False)
@@ -190,17 +190,17 @@ class HdfsStore(ObjectStore):
         return [info.path[start:] for info in self._list(folder, recursive=False)]
 
     def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
-        """All files in the folder and below."""
+        """List all files in the folder and below."""
         yield from self._list(prefix, recursive=True)
 
     def delete(self, path: str) -> None:
-        """Removes the object."""
+        """Remove the object."""
         full = self._full(path)
         with contextlib.suppress(FileNotFoundError):
             self._run("delete", path, lambda: self._client.delete(full, False))
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Removes the objects concurrently."""
+        """Remove the objects concurrently."""
         with ThreadPoolExecutor(_CONNECTIONS) as threads:
             for _ in threads.map(self.delete, paths):
                 pass
@@ -288,7 +288,7 @@ class HdfsStore(ObjectStore):
             raise
 
     def _create(self, full: str, content: memoryview) -> bool:
-        """Whether this call created the file."""
+        """Return whether this call created the file."""
         other = self._write_beside(full, [content])
         try:
             self._client.rename(other, full, False)
@@ -345,7 +345,7 @@ class HdfsStore(ObjectStore):
     # ---- errors
 
     def _run(self, verb: str, path: str, action: Callable[[], _T], *, reads: bool = True) -> _T:
-        """Runs the action; with ``reads``, what is not there is a FileNotFoundError."""
+        """Run the action; with ``reads``, a missing object is a FileNotFoundError."""
         # Raised after the handler, or it would carry the unscrubbed one as context.
         try:
             return action()
@@ -387,7 +387,7 @@ class _HdfsOutput:
         self._written = 0
 
     def write(self, data: object) -> int:
-        """Appends the bytes."""
+        """Append the bytes."""
         file = self._file
         if file is None:
             raise ValueError("write to a closed output file")
@@ -401,7 +401,7 @@ class _HdfsOutput:
         return self._written
 
     def close(self) -> None:
-        """Completes the file and gives it its name; removes it when that fails."""
+        """Complete the file and rename it; remove it if that fails."""
         file = self._file
         if file is None:
             return
@@ -417,7 +417,7 @@ class _HdfsOutput:
             self.abort()
 
     def abort(self) -> None:
-        """Removes the file."""
+        """Remove the file."""
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(Exception):

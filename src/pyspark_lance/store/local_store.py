@@ -60,7 +60,7 @@ _DONT_NEED: Final = getattr(mmap, "MADV_DONTNEED", None)
 
 
 class MappedPages:
-    """Tracks large views of maps and drops the pages of the oldest.
+    """LRU of large memory-mapped views; drops the pages of the oldest ones.
 
     ``limit``: approximate number of bytes that stay resident.
     """

@@ -107,7 +107,7 @@ class MemoryStore(ObjectStore):
 
 
 class MemoryOutput:
-    """Collects the written bytes and puts them at close."""
+    """Buffer of the written bytes, stored at close."""
 
     def __init__(self, store: MemoryStore, path: str) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Which package makes the requests to S3: obstore if it is installed and sufficient, or s3fs."""
+"""Choice of the S3 client: obstore if it is installed and sufficient, or s3fs."""
 
 from __future__ import annotations
 

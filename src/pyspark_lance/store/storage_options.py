@@ -96,7 +96,7 @@ class StorageOptions:
 def parse_storage_options(
     protocol: str, options: Mapping[str, str], *, bucket: str = ""
 ) -> StorageOptions:
-    """What the options mean for a file system of this protocol.
+    """Parse the options for a file system of this protocol.
 
     ``protocol``: fsspec's name: ``s3``, ``gcs``, ``abfs``, ; ``options``: texts by name, with or
     without the prefix ``storage.``, in any case, and Hadoop's settings, which they take precedence
@@ -136,7 +136,7 @@ def _with_hadoop(protocol: str, texts: Mapping[str, str], bucket: str) -> dict[s
 
 
 def _finish_s3(arguments: dict[str, Any], bucket: str) -> None:
-    """Settles what depends on several options: scheme of the endpoint and addressing style."""
+    """Resolve values that depend on several options: endpoint scheme and addressing style."""
     allow_http = arguments.pop("allow_http", None)
     virtual_hosted = arguments.pop("virtual_hosted", None)
     endpoint = arguments.get("endpoint_url")
@@ -172,7 +172,7 @@ def hadoop_as_storage(uri: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_storage_option(name: str) -> bool:
-    """Whether some object store takes an option of this name, given without a prefix."""
+    """Return whether some object store takes an option of this name, given without a prefix."""
     name = name.strip().lower()
     return any(name in table for table in _TABLES.values())
 
@@ -206,7 +206,7 @@ def hide_values(text: str, settings: Mapping[str, str]) -> str:
 
 
 def _refuse_misspelt(name: str, table: Mapping[str, Any]) -> None:
-    """Stops names that only a cloud's table could hold; the file system would just ignore them."""
+    """Reject unknown names with a cloud's prefix, which the file system would ignore."""
     if name.startswith(("aws_", "azure_", "google_")) and table:
         near = difflib.get_close_matches(name, table, n=1)
         raise InvalidInputError(
@@ -215,7 +215,7 @@ def _refuse_misspelt(name: str, table: Mapping[str, Any]) -> None:
 
 
 def _secrets(texts: Mapping[str, str]) -> Iterator[str]:
-    """Every string in the values that might be a secret, also as it looks in a URL."""
+    """Yield every string in the values that may be a secret, also as encoded in a URL."""
     secrets: set[str] = set()
     for name, text in texts.items():
         for leaf in _leaves(name, _parsed_json(text)):
@@ -257,7 +257,7 @@ def _get(arguments: Mapping[str, Any], target: str) -> Any:
 
 
 def _set(arguments: dict[str, Any], target: str, value: Any) -> None:
-    """Stores at a dotted name; mappings are merged, so ``client_kwargs`` and aliases add up."""
+    """Store a value at a dotted name; merge mappings, so ``client_kwargs`` and aliases add up."""
     *folders, leaf = target.split(".")
     for folder in folders:
         arguments = arguments.setdefault(folder, {})
@@ -331,7 +331,7 @@ _Row = tuple[str, Callable[[str, str], Any], str]
 
 
 def _table(*rows: _Row) -> dict[str, tuple[str, Callable[[str, str], Any]]]:
-    """Names -> (target, parser); every target that is an argument is a name as well."""
+    """Map names to (target, parser); every target that is an argument is a name as well."""
     return {name: (target, parse) for target, parse, names in rows for name in names.split()}
 
 

@@ -127,11 +127,11 @@ def _decompress_bare_frame(frame: NDArray[np.uint8], most: int) -> NDArray[np.ui
 def decompress_each(
     scheme: int, data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Many buffers, each compressed by itself.
+    """Decompress many buffers, each compressed by itself.
 
-    ``scheme``: ``BufferCompression.scheme`` of the page's description. ``starts``: where each one
-    begins; ascending. ``sizes``: compressed bytes of each. Returns the plain bytes one behind
-    another, and how many there are of each.
+    ``scheme``: ``BufferCompression.scheme`` of the page's description. ``starts``: start of each;
+    ascending. ``sizes``: compressed bytes of each. Returns the concatenated plain bytes, and their
+    number for each buffer.
     """
     if scheme not in (LZ4, ZSTD) or len(starts) < 2:
         return _one_by_one(scheme, data, starts, sizes)
@@ -225,7 +225,7 @@ def decompress_first_buffers(chunks: ChunkBuffers, scheme: int) -> ChunkBuffers:
 def _decompress_values(
     stored: VariableWidthValues, valid: NDArray[np.bool_], scheme: int
 ) -> VariableWidthValues:
-    """Every valid value is a compressed buffer of its own."""
+    """Decompress valid values, each of which is a compressed buffer of its own."""
     content = np.frombuffer(stored.data, np.uint8) if stored.data.size else np.zeros(0, np.uint8)
     stored_offsets = stored.offsets.astype(np.int64)
     starts, ends = stored_offsets[:-1][valid], stored_offsets[1:][valid]

@@ -41,10 +41,9 @@ _JOINED_INDEX = np.dtype("<u4")
 
 @dataclass(frozen=True, slots=True)
 class PageItems:
-    """What the indices of a page, or of pages that were joined, refer to.
+    """Dictionary items of a page, or of several joined pages, that the indices refer to.
 
-    ``items``: the items of all pages, one page behind another; ``counts``: how many items each page
-    has.
+    ``items``: the concatenated items of all pages; ``counts``: the number of items of each page.
     """
 
     items: Values

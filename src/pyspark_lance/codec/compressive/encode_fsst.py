@@ -80,7 +80,7 @@ class Symbols:
 
 
 class Matcher:
-    """Finds the longest symbol at the start of a word."""
+    """Lookup of the longest symbol at the start of a word."""
 
     def __init__(self, symbols: Symbols) -> None:
         steps = np.arange(len(symbols.words)) | symbols.lengths << LENGTH_SHIFT
@@ -215,7 +215,7 @@ def cut_into_pieces(
 def _encode_block(
     piece_offsets: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher
 ) -> Codes:
-    """Some short pieces that lie side by side."""
+    """Encode some short consecutive pieces."""
     tokens = tokens_of(piece_offsets, content, matcher)
     low_bytes = tokens.content.astype(np.uint8)
     escapes = (tokens.content >= LITERALS).nonzero()[0]
@@ -374,7 +374,7 @@ def train_symbols(offsets: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symb
 
 
 def _improve(symbols: Symbols, offsets: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symbols:
-    """One round."""
+    """Improve the symbols in one round of training."""
     tokens, token_offsets = _tokens_of_sample(symbols, offsets, sample)
     words = np.zeros(_TOKENS, np.uint64)
     words[: len(symbols.words)] = symbols.words

@@ -1,7 +1,7 @@
-"""What is known of one encoding, in one place: its message, its decoders, where its writer is.
+"""Record of one encoding: its message, its decoders and where its writer is.
 
-Each encoding has a record in the file that decodes it; ``codec/encoding_tree.py`` lists them. A
-place where no writer uses an encoding is left out of its record, and refused by name.
+Each encoding has a record in the file that decodes it; ``codec/encoding_tree.py`` lists them. An
+encoding is rejected by name wherever its record does not list it, since no writer uses it there.
 
 Source: docs/format/file-format.md, sections 4, 6.3, 6.4 and 6.5.
 """

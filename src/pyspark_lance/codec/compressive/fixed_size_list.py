@@ -164,7 +164,7 @@ def _row_validities(
 
 
 def _drop_padding(bitmaps: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
-    """One bitmap of all rows, from bitmaps that each begin at a byte."""
+    """Merge bitmaps that each begin at a byte into one of all rows."""
     if bits % 8 == 0:
         return bitmaps.reshape(-1)
     flags = np.unpackbits(bitmaps, axis=1, bitorder="little")[:, :bits]
@@ -272,7 +272,7 @@ def take_apart(array: pa.Array, nulls: NDArray[np.bool_] | None) -> FixedSizeLis
 def _validity(
     items: pa.Array, num_rows: int, nulls: NDArray[np.bool_] | None
 ) -> NDArray[np.uint8] | None:
-    """Which items are valid; None if all that matter are."""
+    """Return which items are valid; None if all relevant ones are."""
     if items.null_count == 0 or num_rows == 0:
         return None
     valid = bit_values(items.buffers()[0], items.offset, len(items)).reshape(num_rows, -1)

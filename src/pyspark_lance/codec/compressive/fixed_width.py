@@ -156,7 +156,7 @@ def _pack_step(
     packed: NDArray[np.unsignedinteger[Any]],
     shifted: NDArray[np.unsignedinteger[Any]],
 ) -> None:
-    """One row of all blocks after the other; ``shifted`` is scratch."""
+    """Pack one row of all blocks after the other; ``shifted`` is scratch."""
     scalar = rows.dtype.type
     word_bits, packed_bits = rows.dtype.itemsize * 8, len(packed)
     lanes = BLOCK_VALUES // word_bits
@@ -296,7 +296,7 @@ def _pack_by_width(
 
 
 def count_runs(values: NDArray[np.unsignedinteger[Any]]) -> int:
-    """Runs of equal neighbours."""
+    """Count runs of equal neighboring values."""
     return int(np.count_nonzero(values[1:] != values[:-1])) + 1
 
 
@@ -326,7 +326,7 @@ def run_length_chunks(values: NDArray[np.unsignedinteger[Any]]) -> ValueChunks:
 
 
 def run_length_bytes(num_runs: int, num_values: int, bytes_per_value: int) -> int:
-    """About how large ``run_length_chunks`` would be."""
+    """Estimate the size of ``run_length_chunks``."""
     pieces = num_runs + num_values // _MAX_RUN + (num_values >> _LOG2_RUN_VALUES)
     return pieces * (bytes_per_value + 1)
 

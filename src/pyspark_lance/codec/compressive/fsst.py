@@ -80,7 +80,7 @@ def table_header(num_symbols: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """What codes, or pairs of codes, stand for."""
+    """Symbols that codes, or pairs of codes, stand for."""
 
     lengths: NDArray[np.uint8]  # Bytes of each.
     # The bytes, one or two words, filled up with zeros; shape (slots, words).
@@ -133,11 +133,11 @@ class SymbolTable:
         return self.words[number].tobytes()[: int(self.lengths[number])]
 
     def singles(self) -> _Slots:
-        """What the elements stand for."""
+        """Return the symbols of single codes."""
         return _Slots(self.lengths, self.words[:, None])
 
     def pairs(self, *, literals: bool) -> _Slots:
-        """What two neighbouring codes stand for, by ``first + 256 * second``.
+        """Return the symbols of two neighboring codes, indexed by ``first + 256 * second``.
 
         ``literals``: add 65536 entries for pairs whose first byte is a literal because the byte
         before is an escape.
@@ -192,7 +192,7 @@ _NO_CODES = np.zeros(0, np.uint8)
 def _decode_singly(
     stream: NDArray[np.uint8], code_offsets: NDArray[np.signedinteger], table: SymbolTable
 ) -> tuple[NDArray[np.signedinteger], pa.Buffer]:
-    """One code at a time."""
+    """Decode one code at a time."""
     chosen = stream.astype(np.uint16)
     literals = _escapes(stream) + 1
     chosen[literals[literals < len(chosen)]] += _LITERALS
@@ -202,7 +202,7 @@ def _decode_singly(
 def _decode_in_pairs(
     stream: NDArray[np.uint8], code_offsets: NDArray[np.signedinteger], table: SymbolTable
 ) -> tuple[NDArray[np.signedinteger], pa.Buffer]:
-    """Two codes at a time, and a last one that has no other."""
+    """Decode two codes at a time, and a last single one."""
     if stream.ctypes.data % 2:
         stream = stream.copy()
     num_pairs, odd = divmod(len(stream), 2)
@@ -273,7 +273,7 @@ def _expand(
 
 @dataclass(frozen=True, slots=True)
 class _Starts:
-    """Where contents begin that are put one behind another.
+    """Start offsets of concatenated contents.
 
     A running sum makes numpy wait for each number before it takes the next one. So contents are
     taken in groups of eight, whose lengths are one word: multiplied by a word of ones, each of its
@@ -286,7 +286,7 @@ class _Starts:
 
     @classmethod
     def of_lengths(cls, lengths: NDArray[np.uint8]) -> _Starts:
-        """From the bytes of each content, 31 at most."""
+        """Build the offsets from the byte lengths of the contents, each at most 31."""
         num_groups = -(-len(lengths) // _GROUP)
         if len(lengths) % _GROUP:
             lengths = np.pad(lengths, (0, num_groups * _GROUP - len(lengths)))
@@ -297,9 +297,9 @@ class _Starts:
         return cls(of_groups, sums.view(np.uint8))
 
     def fill(self, starts: NDArray[np.int64], first: int, count: int) -> NDArray[np.int64]:
-        """Where ``count`` contents from ``first`` on begin, and the last one ends.
+        """Compute the starts of ``count`` contents from ``first`` on, and the end of the last one.
 
-        ``starts``: takes them, counted from the first one; has room for the rest of a group.
+        ``starts``: receives them, relative to the first one; has room for the rest of a group.
         ``count``: at least one group, or all that are left.
         """
         group, num_groups = first // _GROUP, -(-count // _GROUP)
@@ -313,7 +313,7 @@ class _Starts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Expansion:
-    """Writes contents to their places, some codes at a time; see ``_expand``."""
+    """Writer of contents to their positions, some codes at a time; see ``_expand``."""
 
     chosen: NDArray[np.unsignedinteger]
     slots: _Slots
@@ -329,14 +329,14 @@ class _Expansion:
     cuts: NDArray[np.int64]
 
     def run(self, first: int, end: int) -> None:
-        """Some steps; up to a slot behind the last one is overwritten."""
+        """Run some steps; up to a slot behind the last one is overwritten."""
         # One for all steps: to touch fresh memory takes longer than to fill it.
         starts = np.empty(_STEP_CODES + 1, np.int64)
         for number in range(first, end):
             self._step(number, self.text[int(self.bases[number]) :], starts)
 
     def run_in_two_threads(self) -> None:
-        """All steps; numpy and Arrow leave the interpreter to others for most of them."""
+        """Run all steps; numpy and Arrow release the interpreter lock for most of them."""
         num_steps = len(self.bases) - 1
         middle = num_steps // 2
         if int(self.bases[middle] - self.bases[middle - 1]) < self.width:
@@ -350,7 +350,7 @@ class _Expansion:
             second_half.result()
 
     def _run_apart(self, number: int) -> None:
-        """One step; what is behind it is left alone, since another thread writes it."""
+        """Run one step; leave the bytes behind it alone, since another thread writes them."""
         base, end = int(self.bases[number]), int(self.bases[number + 1])
         apart = allocate(end - base + self.width)
         self._step(number, apart, np.empty(_STEP_CODES + 1, np.int64))
@@ -398,7 +398,7 @@ def _starts_of_codes(
     codes: NDArray[np.int64],
     slots: _Slots,
 ) -> NDArray[np.int64]:
-    """Where the content of some codes starts.
+    """Return where the content of some codes starts.
 
     ``starts``: where the content of each slot starts, and the last one ends; ``codes``: up to one
     behind the last.

@@ -242,7 +242,7 @@ def record_chunks(children: list[pa.Array], nulls: NDArray[np.bool_] | None) -> 
 
 
 def packed_rows(children: list[pa.Array], nulls: NDArray[np.bool_] | None) -> StoredStrings:
-    """Every row as one value of variable width: fixed fields, lengths and bytes of the others."""
+    """Pack every row into one value of variable width: fixed fields, lengths, remaining bytes."""
     description = pb.VariablePackedStruct()
     pieces: list[pa.Array] = []
     for child in children:

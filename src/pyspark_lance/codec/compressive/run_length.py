@@ -90,7 +90,7 @@ def decode_run_length_blocks(
     value_bits: int,
     length_bits: int,
 ) -> FixedWidthValues:
-    """Many such blocks, one after another: block i is ``sizes[i]`` bytes at ``starts[i]``."""
+    """Decode consecutive blocks: block i is ``sizes[i]`` bytes at ``starts[i]``."""
     data_type = _word_type(value_bits, length_bits)
     require(bool((sizes >= 8).all()), "a run-length block has no header")
     headers = gather(data, starts, np.full(len(starts), 8)).view("<i8")

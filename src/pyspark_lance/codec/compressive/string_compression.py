@@ -1,6 +1,6 @@
-"""Making strings and binaries smaller before they go into a page.
+"""Compression of strings and binaries before they are written to a page.
 
-Text becomes FSST codes if a sample says that this pays, as pylance does it; values of tens of
+Text becomes FSST codes if a sample shows that this saves space, as in pylance; values of tens of
 kilobytes are compressed one by one.
 
 Source: docs/format/file-format.md, sections 6.3, 6.4 and 11.
@@ -58,7 +58,7 @@ def plain_strings(
 
 
 class FsstColumn:
-    """Makes FSST codes; keeps the symbols from page to page while they suit."""
+    """Encoder to FSST codes; reuses the symbol table from page to page while it fits."""
 
     def __init__(self) -> None:
         self._matcher: Matcher | None = None
@@ -101,7 +101,7 @@ class FsstColumn:
 
 
 def _coded_share(offsets: NDArray[np.int64], sample: NDArray[np.uint8], matcher: Matcher) -> float:
-    """How many codes there are for each byte."""
+    """Return the number of codes per byte."""
     pieces, _ = cut_into_pieces(offsets, STEP_BYTES)
     tokens = tokens_of(pieces, sample, matcher).content
     codes = len(tokens) + int(np.count_nonzero(tokens >= LITERALS))
@@ -125,7 +125,7 @@ def smaller_huge_values(
 def compressed_values(
     strings: StoredStrings, nulls: NDArray[np.bool_] | None, scheme: str, level: int | None
 ) -> StoredStrings:
-    """Every value compressed by itself; nulls stay without any bytes.
+    """Compress every value by itself; nulls stay without any bytes.
 
     ``nulls``: true where a value does not matter; it is empty. ``scheme``: ``lz4`` or ``zstd``;
     ``level``: compression level, None for the default.

@@ -203,7 +203,7 @@ def variable_chunks(
 
 
 def _log2_values(offsets: Offsets, chunk_bytes: int) -> int:
-    """As many values per chunk as fit on average, fewer if some chunk becomes far too large."""
+    """Choose values per chunk by the average size, fewer if some chunk becomes far too large."""
     count, width = len(offsets) - 1, offsets.itemsize
     mean = (int(offsets[-1]) - int(offsets[0])) / count + width
     log2_values = chunk_log2(mean * CHUNK_BYTES / chunk_bytes)
@@ -236,7 +236,7 @@ def _relative_offsets(
 
 
 def variable_block(offsets: Offsets, content: NDArray[np.uint8]) -> bytes:
-    """All values as one block: width, position of the bytes, offsets, bytes."""
+    """Encode all values as one block: width, position of the bytes, offsets, bytes."""
     width = offsets.itemsize
     own = offsets - offsets[0]
     start = 2 * width + own.nbytes

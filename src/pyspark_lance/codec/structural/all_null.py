@@ -89,7 +89,7 @@ class ConstantPage:
         return sum(one.nbytes for one in kept if one is not None)
 
     def plan(self, rows: RowRanges) -> PagePlan:
-        """Nothing more to fetch."""
+        """Return a plan without buffers to fetch."""
         return PagePlan(rows, ())
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
@@ -222,7 +222,7 @@ def encode_all_null(column: LeafColumn, rows: LeafValues) -> EncodedPage:
 def encode_constant(
     column: LeafColumn, rows: LeafValues, value: tuple[NDArray[np.uint8], ...]
 ) -> EncodedPage:
-    """One value for all rows; only files of version 2.2 have such pages.
+    """Encode one value for all rows; only files of version 2.2 have these pages.
 
     ``rows``: without any levels; ``value``: the Arrow buffers of the value, without validity.
     """

@@ -51,7 +51,7 @@ _FORMATS = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
 
 @dataclass(frozen=True, slots=True)
 class EntryShape:
-    """What an entry is made of."""
+    """Layout of an entry."""
 
     control_bytes: int  # Bytes of the control word: 0, 1, 2 or 4.
     definition_bits: int  # Low bits of the control word that are the definition level.
@@ -86,7 +86,7 @@ def walk(
     row_ends: NDArray[np.int64],
     shape: EntryShape,
 ) -> Entries:
-    """All entries of the rows.
+    """Parse all entries of the rows.
 
     ``data``: the bytes; ``row_starts``: where each row begins, ascending.
     """
@@ -152,7 +152,7 @@ def _walk_rows(
     rows: NDArray[np.int64],
     shape: EntryShape,
 ) -> list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]:
-    """Walks each row to its end."""
+    """Parse each row to its end."""
     parts = []
     for row, place, end in zip(rows.tolist(), places.tolist(), row_ends.tolist(), strict=True):
         control, starts, sizes = _walk_row(data.data, place, end, shape)
@@ -170,7 +170,7 @@ def _walk_rows(
 def _walk_row(
     data: memoryview, place: int, end: int, shape: EntryShape
 ) -> tuple[list[int], list[int], list[int]]:
-    """One row: there is no other way than entry by entry."""
+    """Parse one row, which is possible only entry by entry."""
     read_control = struct.Struct(_FORMATS.get(shape.control_bytes, "<B")).unpack_from
     read_length = struct.Struct(_FORMATS.get(shape.length_bytes, "<B")).unpack_from
     mask = (1 << shape.definition_bits) - 1
@@ -249,7 +249,7 @@ def control_word_bytes(repetition_bits: int, definition_bits: int) -> int:
 def _joined(
     starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First and last of the ranges that are fetched together."""
+    """Return first and last of the ranges that are fetched together."""
     far = np.flatnonzero(starts[1:] - ends[:-1] > _MAX_GAP)
     return np.append(0, far + 1), np.append(far, len(starts) - 1)
 
@@ -359,7 +359,7 @@ class FullZipPage:
         return PagePlan(rows, ranges)
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
-        """Exactly the planned rows."""
+        """Decode exactly the planned rows."""
         data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         data = self._without_gaps(plan, data)
         if self._row_starts is None:
@@ -405,7 +405,7 @@ class FullZipPage:
         return self._row_starts[positions] + shift, self._row_starts[positions + 1] + shift
 
     def _decode_grid(self, data: NDArray[np.uint8], num_entries: int) -> DecodedRows:
-        """Every entry has a value of fixed width: a matrix of bytes."""
+        """Decode entries that all have a value of fixed width, as a matrix of bytes."""
         control_bytes = self._shape.control_bytes
         width = control_bytes + self._shape.value_bytes
         require(len(data) >= num_entries * width, "the rows of a full-zip page are cut short")
@@ -430,7 +430,7 @@ class FullZipPage:
     def _one_entry_per_row(
         self, data: NDArray[np.uint8], row_starts: NDArray[np.int64], row_ends: NDArray[np.int64]
     ) -> Entries:
-        """Without lists the index alone says where everything is."""
+        """Locate the entries by the index alone, which suffices without lists."""
         shape = self._shape
         bare = row_starts + shape.control_bytes
         require(bool((bare <= row_ends).all()), "a row is too small for its control word")

@@ -153,7 +153,7 @@ def _binaries(starts: NDArray[np.int64], content: NDArray[np.uint8]) -> pa.Array
 
 
 def _index(starts: NDArray[np.int64], end: int) -> NDArray[np.uint8]:
-    """Where each row starts, and the end, in as few bytes as they need."""
+    """Encode the row starts and the end in the narrowest integer type that fits."""
     kinds = ("u1", "<u2", "<u4", "<u8")
     kind = next(kind for kind in kinds if end <= np.iinfo(kind).max)
     return np.append(starts, end).astype(kind).view(np.uint8)

@@ -64,7 +64,7 @@ _FIRST_CHUNK = ChunkRanges(_FIRST, _FIRST)
 
 @dataclass(frozen=True, slots=True)
 class ChunkTable:
-    """Where the chunks of a page are, or of pages that were joined."""
+    """Positions of the chunks of a page, or of several joined pages."""
 
     # Position of each chunk and the end of the last one, counted through all pages.
     starts: NDArray[np.int64]
@@ -107,7 +107,7 @@ class ChunkTable:
         )
 
     def ranges(self, chunks: NDArray[np.int64]) -> tuple[BufferRange, ...]:
-        """Where the chunks are in the buffers of their pages; neighbours are one range."""
+        """Return the ranges of the chunks in the buffers of their pages, adjacent chunks as one."""
         page_of = self.page_of[chunks]
         apart = (chunks[1:] != chunks[:-1] + 1) | (page_of[1:] != page_of[:-1])
         breaks = apart.nonzero()[0] + 1
@@ -138,7 +138,7 @@ def _small_table(words: bytes, word_bytes: int, num_values: int, num_bytes: int)
 
 @dataclass(frozen=True, slots=True)
 class RepetitionIndex:
-    """Which rows are in which chunk."""
+    """Mapping of rows to chunks."""
 
     rows_before: NDArray[np.int64]  # Rows that start before each chunk, and their total.
     ends_later: NDArray[np.bool_]  # Whether the last row of the chunk goes on in the next one.
@@ -180,7 +180,7 @@ class RepetitionIndex:
         )
 
     def chunks_of(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> ChunkRanges:
-        """First and last chunk of each range of rows."""
+        """Return first and last chunk of each range of rows."""
         bounds = self.rows_before[1:]
         first = bounds.searchsorted(starts, side="right")
         last = bounds.searchsorted(ends - 1, side="right")
@@ -191,7 +191,7 @@ class RepetitionIndex:
 
 
 class MiniBlockForm:
-    """What the description of mini-block pages says, apart from how many values a page has."""
+    """Description of mini-block pages, apart from their numbers of values."""
 
     def __init__(self, layout: encodings_v2_1_pb2.MiniBlockLayout, num_buffers: int) -> None:
         self.layers = Layers.from_message(layout.layers)
@@ -412,7 +412,7 @@ class MiniBlockPage:
     def _select_slots(
         self, rows: RowRanges, chunks: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> Selection:
-        """Without lists: the wanted slots among those of the decoded chunks."""
+        """Select the requested slots of the decoded chunks, without lists."""
         if rows.is_single:
             before = int(self._loaded_table().values_before[chunks[0]])
             return slice(rows.start - before, rows.end - before)
@@ -435,7 +435,7 @@ class MiniBlockPage:
         definition: LevelArray | None,
         num_values: int,
     ) -> tuple[Selection, Selection]:
-        """With lists: the entries between row starts, and their slots."""
+        """Select the entries between row starts, and their slots, with lists."""
         index, rows, ranges = self._index, plan.rows, plan.chunk_ranges
         assert index is not None
         assert ranges is not None
@@ -474,7 +474,7 @@ def _counted_on(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def _starts_of(sizes: Sequence[int]) -> NDArray[np.int64]:
-    """Where things of these sizes begin that lie one behind another."""
+    """Return the start offsets of consecutive items of these sizes."""
     ends = np.cumsum(sizes, dtype=np.int64)
     return ends - sizes
 

@@ -27,7 +27,7 @@ _BLOCK = 1024
 
 
 def entries_per_chunk(rows: LeafValues, value_ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """One past the last level entry of each chunk.
+    """Return one past the last level entry of each chunk.
 
     Entries without a value go with the value that follows, trailing ones with the last chunk.
 
@@ -79,7 +79,7 @@ def _pack(
     blocks: NDArray[np.int64],
     packed_bits: int,
 ) -> Segments:
-    """Each chunk's levels, filled up to whole blocks, packed together."""
+    """Pack the levels of each chunk together, filled up to whole blocks."""
     first_blocks = np.cumsum(blocks) - blocks
     num_blocks = int(blocks.sum())
     if (starts == first_blocks * _BLOCK).all() and num_blocks * _BLOCK == len(levels):
@@ -95,7 +95,7 @@ def _pack(
 def repetition_index(
     rows: LeafValues, column: LeafColumn, ends: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """For every chunk: rows that end in it, entries at its end of a row that goes on.
+    """Return, for every chunk, the rows that end in it and its trailing entries of a partial row.
 
     ``ends``: one past the last entry of each chunk. Returns shape (chunks, 2).
     """
@@ -174,7 +174,7 @@ def _max_levels(rows: LeafValues) -> int:
 
 
 def _metadata(sizes: NDArray[np.int64], log2_values: int, large_chunks: bool) -> NDArray[np.uint8]:
-    """One word per chunk: its size and the number of its values."""
+    """Encode one word per chunk: its size and the number of its values."""
     words = (sizes // 8 - 1) << 4 | log2_values
     words[-1] &= ~0xF  # the last chunk has what is left
     return words.astype("<u4" if large_chunks else "<u2").view(np.uint8)

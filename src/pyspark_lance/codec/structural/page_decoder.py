@@ -42,7 +42,7 @@ class ChunkRanges:
     last: NDArray[np.int64]
 
     def chunks(self) -> NDArray[np.int64]:
-        """Every chunk of any range, ascending, once."""
+        """Return every chunk of any range, ascending, once."""
         if len(self.first) == 1:
             return np.arange(int(self.first[0]), int(self.last[0]) + 1)
         return np.unique(expand_ranges(self.first, self.last - self.first + 1))
@@ -50,7 +50,7 @@ class ChunkRanges:
 
 @dataclass(frozen=True, slots=True)
 class PagePlan:
-    """What to fetch for some rows of a page."""
+    """Buffers to fetch for some rows of a page."""
 
     rows: RowRanges  # The wanted rows, counted from the start of the page.
     ranges: tuple[BufferRange, ...]  # The bytes to fetch; one piece each is given to ``decode``.
@@ -72,7 +72,7 @@ class DecodedRows:
 
 
 class PageDecoder(Protocol):
-    """Decodes rows of one page; does no I/O."""
+    """Decoder of the rows of one page; does no I/O."""
 
     # Rows of the page; below fixed-size lists of structs their items, which are what ``RowRanges``
     # count then.
@@ -87,7 +87,7 @@ class PageDecoder(Protocol):
         """Take the contents of ``state_buffers``."""
 
     def plan(self, rows: RowRanges) -> PagePlan:
-        """Which bytes hold the rows; the ranges must not be empty."""
+        """Return the byte ranges that hold the rows; the row ranges must not be empty."""
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
         """The rows of a plan."""

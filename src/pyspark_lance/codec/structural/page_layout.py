@@ -121,7 +121,7 @@ def make_page_decoder(
 
 @lru_cache(maxsize=512)
 def _mini_block_form(encoding: bytes, num_buffers: int) -> MiniBlockForm:
-    """What pages of one description share: small files have many of them."""
+    """Return the form that pages of one description share: small files have many of them."""
     return MiniBlockForm(parse_page_layout(encoding).mini_block_layout, num_buffers)
 
 

@@ -63,7 +63,7 @@ def bit_slice(buffer: pa.Buffer | None, offset: int, length: int) -> NDArray[np.
 
 
 def validity_of(array: pa.Array) -> NDArray[np.bool_] | None:
-    """True where a value is valid; None when there are no nulls."""
+    """Return true where a value is valid; None if there are no nulls."""
     if array.null_count == 0:
         return None
     if array.null_count == len(array):
@@ -84,7 +84,7 @@ class ArrayDecoder(Protocol):
     has_bits: bool  # Whether some buffer holds bits; ranges must then start at a multiple of 8.
 
     def slices(self, start: int, end: int) -> list[BufferSlice]:
-        """What ``decode(start, end)`` reads, as far as that is known before reading."""
+        """Return the slices that ``decode(start, end)`` reads, as far as known before reading."""
 
     def decode(self, start: int, end: int) -> pa.Array:
         """The values ``start`` to ``end``, as an array of offset 0."""
@@ -97,7 +97,7 @@ class AllNullDecoder:
         self.data_type, self.num_values, self.has_bits = data_type, num_values, False
 
     def slices(self, start: int, end: int) -> list[BufferSlice]:
-        """Nothing."""
+        """Return no slices."""
         return []
 
     def decode(self, start: int, end: int) -> pa.Array:

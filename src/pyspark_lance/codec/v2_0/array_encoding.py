@@ -71,7 +71,7 @@ class FixedSizeListDecoder:
         self._items, self._dimension = items, dimension
 
     def slices(self, start: int, end: int) -> list[BufferSlice]:
-        """Those of the items."""
+        """Return the slices of the items."""
         return self._items.slices(start * self._dimension, end * self._dimension)
 
     def decode(self, start: int, end: int) -> pa.Array:
@@ -289,7 +289,7 @@ def _encode_strings(
     collector: BufferCollector,
     request: EncodingRequest,
 ) -> pb.ArrayEncoding:
-    """As pylance does it: a dictionary for few distinct strings, plain otherwise."""
+    """Encode few distinct strings as a dictionary, all other columns plain, as in pylance."""
     dictionary = plain_dictionary(array) if pa.types.is_string(array.type) else None
     if dictionary is None:
         return encode_binary(array, blank, collector, request)

@@ -72,7 +72,7 @@ class PlainDictionaryDecoder:
         return self._items_of(self._filled(start, end))
 
     def decode_rows(self, start: int, end: int, positions: NDArray[np.int64]) -> pa.Array:
-        """Some of the values ``start`` to ``end``, by position in them."""
+        """Decode some of the values ``start`` to ``end``, by position in them."""
         indices = self._filled(start, end)
         return self._items_of(pc.take(indices, plain_array(positions), boundscheck=False))
 

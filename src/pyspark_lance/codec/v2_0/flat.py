@@ -95,7 +95,7 @@ class FlatBuffer:
         return None if self._decompressed is None else int(self._decompressed.size)
 
     def slices(self, start: int, end: int) -> list[BufferSlice]:
-        """What reading these bytes takes from the page."""
+        """Return the slices of the page to fetch before these bytes are read."""
         if self._scheme is None:
             return [BufferSlice(self._index, start, end)]
         if self._decompressed is None:
@@ -137,7 +137,7 @@ class FlatDecoder:
         self._buffer = FlatBuffer(message, -(-num_values * bits // 8), buffers)
 
     def slices(self, start: int, end: int) -> list[BufferSlice]:
-        """One slice."""
+        """Return one slice."""
         return self._buffer.slices(*self._bytes(start, end))
 
     def decode(self, start: int, end: int) -> pa.Array:

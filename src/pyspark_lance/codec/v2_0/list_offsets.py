@@ -36,7 +36,7 @@ class ListOffsetsDecoder:
         return self._ends.slices(start, end)
 
     def end_slices(self, start: int, end: int) -> list[BufferSlice]:
-        """What ``span(start, end)`` reads."""
+        """Return the slices that ``span(start, end)`` reads."""
         return self._ends.end_slices(start, end)
 
     def span(self, start: int, end: int) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 
 
 class PackedStructDecoder:
-    """Cuts records into the children of a struct; nothing in it can be null."""
+    """Decoder of packed records to the children of a struct; nothing in it can be null."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class PackedStructDecoder:
         require(found >= needed, f"{needed} bytes of packed records are expected, found {found}")
 
     def slices(self, start: int, end: int) -> list[BufferSlice]:
-        """One slice of records."""
+        """Return one slice of records."""
         return [BufferSlice(self._index, start * self._row_bytes, end * self._row_bytes)]
 
     def decode(self, start: int, end: int) -> pa.Array:

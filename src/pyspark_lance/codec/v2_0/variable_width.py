@@ -66,7 +66,7 @@ class EndPositions:
         ]
 
     def span(self, start: int, end: int, limit: int) -> tuple[int, int]:
-        """Where the values ``start`` to ``end`` lie, of which at least one is wanted."""
+        """Return the byte span of the values ``start`` to ``end``, at least one of them needed."""
         first = self._end(start - 1) if start else 0
         last = self._end(end - 1)
         require(first <= last <= limit, f"values lie in {first}..{last} of {limit}")
@@ -126,11 +126,11 @@ class BinaryDecoder:
         return self._ends.slices(start, end)
 
     def end_slices(self, start: int, end: int) -> list[BufferSlice]:
-        """What ``all_slices(start, end)`` reads."""
+        """Return the slices that ``all_slices(start, end)`` reads."""
         return self._ends.end_slices(start, end)
 
     def all_slices(self, start: int, end: int) -> list[BufferSlice]:
-        """All that decoding reads; finding it out reads two end positions."""
+        """Return all slices that decoding reads; read two end positions to locate them."""
         size = self._data.known_size
         if start == end:
             return []
@@ -159,15 +159,15 @@ class FsstDecoder:
         self._table: SymbolTable | None = None
 
     def slices(self, start: int, end: int) -> list[BufferSlice]:
-        """Those of the codes."""
+        """Return the slices of the codes."""
         return self._codes.slices(start, end)
 
     def end_slices(self, start: int, end: int) -> list[BufferSlice]:
-        """Those of the codes."""
+        """Return the slices of the end positions of the codes."""
         return self._codes.end_slices(start, end)
 
     def all_slices(self, start: int, end: int) -> list[BufferSlice]:
-        """Those of the codes."""
+        """Return all slices of the codes."""
         return self._codes.all_slices(start, end)
 
     def decode(self, start: int, end: int) -> pa.Array:
@@ -192,7 +192,7 @@ class FixedSizeBinaryDecoder:
         self._data, self._width = data, byte_width
 
     def slices(self, start: int, end: int) -> list[BufferSlice]:
-        """One slice."""
+        """Return one slice."""
         return self._data.slices(start * self._width, end * self._width)
 
     def decode(self, start: int, end: int) -> pa.Array:

@@ -46,7 +46,7 @@ class LegacyNode(Protocol):
     """One node of the wanted field's tree."""
 
     def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
-        """What reading the parts fetches, as far as the page table says."""
+        """Return the ranges that reading the parts fetches, as far as the page table has them."""
 
     def read(self, parts: Sequence[Part]) -> pa.Array:
         """The values of all parts, one after another."""
@@ -79,7 +79,7 @@ def make_legacy_node(file: LegacyFile, pages: PageTable, field: Field) -> Legacy
 
 
 class _Leaf:
-    """What nodes with pages of their own have in common."""
+    """Base of nodes with pages of their own."""
 
     def __init__(self, file: LegacyFile, pages: PageTable, field_id: int) -> None:
         self._file, self._pages, self._field_id = file, pages, field_id
@@ -99,7 +99,7 @@ class _Leaf:
         return position
 
     def _offsets(self, parts: Sequence[Part], width: int, more: int = 0) -> list[NDArray[np.int64]]:
-        """Where each part's values begin and end: shapes (num_values + 1,)."""
+        """Read the value offsets of each part: shapes (num_values + 1,)."""
         ranges = self._offset_ranges(parts, width, more)
         of_parts = []
         for place, buffer in zip(ranges, self._file.fetch_checked(ranges), strict=True):
@@ -131,7 +131,7 @@ class _PlainNode(_Leaf):
         self._bits = _plain_bits(data_type)
 
     def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
-        """Exactly what ``read`` fetches."""
+        """Return exactly the ranges that ``read`` fetches."""
         pages = [self._page(part) for part in parts]
         return [
             ByteRange(page + part.start * self._bits // 8, page + -(-part.end * self._bits // 8))
@@ -158,7 +158,7 @@ class _PlainNode(_Leaf):
         return _plain_array(self._type, count, pa.py_buffer(packed))
 
     def num_bytes(self, part: Part) -> int:
-        """By type."""
+        """Return the bytes of the part, by its type."""
         return (part.end - part.start) * self._bits // 8
 
 
@@ -228,11 +228,11 @@ class _StructNode:
         self._type, self._children = data_type, children
 
     def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
-        """Those of the children."""
+        """Return the ranges of the children."""
         return [place for child in self._children for place in child.known_ranges(parts)]
 
     def read(self, parts: Sequence[Part]) -> pa.Array:
-        """There are no null structs."""
+        """Read the children; a struct is never null."""
         count = sum(part.end - part.start for part in parts)
         children = [child.read(parts) for child in self._children]
         return pa.Array.from_buffers(self._type, count, [None], children=children)
@@ -396,9 +396,9 @@ def _plain_array(data_type: pa.DataType, count: int, content: pa.Buffer) -> pa.A
 
 
 class LegacyFieldReader:
-    """Reads one field with everything below.
+    """Reader of one field with all its descendants.
 
-    ``field``: the wanted field; its children may be fewer than are stored.
+    ``field``: the requested field; it may have fewer children than are stored.
     """
 
     def __init__(self, file: LegacyFile, field: Field) -> None:
@@ -408,15 +408,15 @@ class LegacyFieldReader:
         self._batches = PageStarts(file.metadata.batch_starts)
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """What ``read(start, end)`` will fetch, as far as the page table says."""
+        """Return the ranges that ``read(start, end)`` fetches, as far as in the page table."""
         return self.row_byte_ranges(RowRanges.single(start, end)) if start < end else []
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
-        """Nothing is needed to know the byte ranges."""
+        """Return no ranges, as none are needed to compute the byte ranges."""
         return []
 
     def row_byte_ranges(self, rows: RowRanges) -> list[ByteRange]:
-        """What ``read_arrays(rows)`` will fetch, as far as the page table says."""
+        """Return the ranges that ``read_arrays(rows)`` fetches, as far as in the page table."""
         return self._root.known_ranges(list(self._parts(rows)))
 
     def read(self, start: int, end: int) -> pa.Array:

@@ -36,7 +36,7 @@ _M = TypeVar("_M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class PageTable:
-    """Where the page of each field and batch is.
+    """Positions of the pages of each field and batch.
 
     ``entries``: position and number of values, shape (ids, batches, 2), int64; ``first_id``: field
     id of the first row of the table.
@@ -117,7 +117,7 @@ class LegacyMetadata:
 
     @cached_property
     def pages(self) -> PageTable:
-        """Where the pages are."""
+        """Page table of the schema's fields."""
         ids = [field.id for field in self.schema.walk()]
         return self.read_page_table(
             self._message.page_table_position,
@@ -128,7 +128,7 @@ class LegacyMetadata:
 
     @property
     def statistics(self) -> file_pb2.LegacyMetadata.Statistics | None:
-        """Where the statistics of the pages are; None if there are none."""
+        """Location of the page statistics; None if there are none."""
         return self._message.statistics if self._message.HasField("statistics") else None
 
     def read_page_table(

@@ -34,7 +34,7 @@ _ONE_BATCH: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class PageStatistics:
-    """What is known of one field's values in each batch."""
+    """Statistics of one field's values in each batch."""
 
     # First row of each batch, and the number of rows after the last one.
     row_starts: NDArray[np.int64]
@@ -83,7 +83,7 @@ _IDS_PER_FIELD: Final = 4
 
 @dataclass(slots=True)
 class _Bounds:
-    """What was seen of one field, an entry per group."""
+    """Bounds of one field so far, an entry per group."""
 
     of: Field
     type: pa.DataType
@@ -199,7 +199,7 @@ def _float_extremes(array: pa.Array) -> tuple[float, float]:
 
 
 def text_prefix(text: str) -> str:
-    """At most 64 bytes of whole characters; not above the text."""
+    """Return at most 64 bytes of whole characters; a lower bound of the text."""
     return text.encode()[:_PREFIX_BYTES].decode(errors="ignore")
 
 

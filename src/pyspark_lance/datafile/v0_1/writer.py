@@ -106,7 +106,7 @@ class PageEntry(NamedTuple):
 
 
 class LegacyPageWriter:
-    """Writes pages to the end of a file."""
+    """Writer of pages to the end of a file."""
 
     def __init__(self, output: OutputFile, dictionaries: Mapping[int, pa.Array]) -> None:
         self._output = output
@@ -238,7 +238,7 @@ _MAJOR, _MINOR = 0, 2
 
 
 class LegacyFileWriter:
-    """Writes one data file; it appears at ``finish``.
+    """Writer of one data file, which becomes visible at ``finish``.
 
     ``path``: relative to the table root, such as ``data/x.lance``.
     """
@@ -312,7 +312,7 @@ class LegacyFileWriter:
         )
 
     def abort(self) -> None:
-        """Leaves no file behind; does nothing after ``finish``."""
+        """Discard the file; do nothing after ``finish``."""
         if not self._finished:
             self._finished = True
             self._output.abort()
@@ -322,7 +322,7 @@ class LegacyFileWriter:
             raise InvalidInputError(f"the data file {self._path} is finished")
 
     def _write_group(self) -> None:
-        """One page per field."""
+        """Write one page per field."""
         if not self._held_rows:
             return
         for group in fewest_batches(self._held):
@@ -335,7 +335,7 @@ class LegacyFileWriter:
         self._held, self._held_rows, self._held_bytes = [], 0, 0
 
     def _write_metadata(self) -> int:
-        """Everything behind the pages; returns the length of the file."""
+        """Write everything behind the pages; return the length of the file."""
         message = file_pb2.LegacyMetadata(batch_offsets=self._group_starts)
         ids = [field.id for field in self._schema.walk()]
         message.page_table_position = self._write_page_table(min(ids), max(ids), self._entries)

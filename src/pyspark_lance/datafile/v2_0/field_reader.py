@@ -94,10 +94,10 @@ class NodeReader(Protocol):
     num_values: int
 
     def state_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """What ``byte_ranges(start, end)`` reads itself."""
+        """Return the ranges that ``byte_ranges(start, end)`` needs first."""
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """What ``read(start, end)`` reads, as far as that is known."""
+        """Return the ranges that ``read(start, end)`` reads, as far as known."""
 
     def read(self, start: int, end: int) -> pa.Array:
         """The values."""
@@ -155,7 +155,7 @@ class LeafReader:
         self._page_starts = PageStarts.of_lengths([page.num_rows for page in self._pages.pages])
 
     def state_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """Where the first and the last string of every page are."""
+        """Return the ranges of the offsets of the first and the last string of every page."""
         ranges: list[ByteRange] = []
         for part in self._pages.locate(start, end):
             with self._pages.errors_of(part.page):
@@ -191,7 +191,7 @@ class LeafReader:
         return _concat(arrays, self._data_type)
 
     def read_rows(self, rows: RowRanges) -> pa.Array:
-        """Near rows together; in a mapped file, what is a view or an index costs nothing."""
+        """Read near rows together; in a mapped file, views and indices cost nothing."""
         if not self._is_local:
             return read_near_rows(self.read, rows, self.average_row_bytes())
         self._pages.locate(rows.start, rows.end)
@@ -215,7 +215,7 @@ class LeafReader:
         return read_near_rows(read, rows, self.average_row_bytes())
 
     def average_row_bytes(self) -> int:
-        """By type, or by the descriptions of some pages and the stored bytes of all."""
+        """Estimate by type, or by the descriptions of some pages and the stored bytes of all."""
         if self._row_bytes is None:
             self._row_bytes = self._estimate_row_bytes()
         return self._row_bytes
@@ -252,7 +252,7 @@ class _PackedReader:
         self.num_values = self._records.num_values
 
     def state_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """Nothing."""
+        """Return no ranges."""
         return []
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
@@ -266,7 +266,7 @@ class _PackedReader:
         return pa.Array.from_buffers(self._type, end - start, [None], children=children)
 
     def read_rows(self, rows: RowRanges) -> pa.Array:
-        """Near rows together."""
+        """Read near rows together."""
         return read_near_rows(self.read, rows, self.average_row_bytes())
 
     def average_row_bytes(self) -> int:
@@ -284,11 +284,11 @@ class _StructReader:
         self.num_values = file.metadata.column(column).num_rows
 
     def state_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """Those of the children."""
+        """Return the ranges of the children."""
         return [place for child in self._children for place in child.state_ranges(start, end)]
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """Those of the children."""
+        """Return the ranges of the children."""
         return [place for child in self._children for place in child.byte_ranges(start, end)]
 
     def read(self, start: int, end: int) -> pa.Array:
@@ -323,7 +323,7 @@ class _ListReader:
         self._bases: NDArray[np.int64] | None = None
 
     def state_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """Where the first and the last list of every page are; not those of the items."""
+        """Return the ranges of the first and last list offsets of every page, without items."""
         ranges: list[ByteRange] = []
         for part in self._pages.locate(start, end):
             with self._pages.errors_of(part.page):
@@ -356,7 +356,7 @@ class _ListReader:
         return _concat(arrays, self._type)
 
     def read_rows(self, rows: RowRanges) -> pa.Array:
-        """Near rows together."""
+        """Read near rows together."""
         return read_near_rows(self.read, rows, self.average_row_bytes())
 
     def average_row_bytes(self) -> int:
@@ -405,7 +405,7 @@ class _BlobReader:
         self.num_values = self._places.num_values
 
     def state_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """Nothing."""
+        """Return no ranges."""
         return []
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
@@ -441,7 +441,7 @@ class _BlobReader:
         return charge_decode_memory(variable_array(self._type, ends_and_nulls, data))
 
     def read_rows(self, rows: RowRanges) -> pa.Array:
-        """Near rows together."""
+        """Read near rows together."""
         return read_near_rows(self.read, rows, self.average_row_bytes())
 
     def average_row_bytes(self) -> int:
@@ -451,7 +451,7 @@ class _BlobReader:
         return max(self._file.metadata.file_size // max(self.num_values, 1), 16)
 
     def _check(self, positions: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> None:
-        """All values lie in the file, and are not more than the file."""
+        """Check that all values are inside the file, and in sum not larger than it."""
         limit = np.uint64(self._file.metadata.file_size)
         inside = (sizes <= limit) & (positions <= limit - np.minimum(sizes, limit))
         if not inside.all() or float(sizes.sum(dtype=np.float64)) > float(limit):
@@ -461,7 +461,7 @@ class _BlobReader:
 
 
 def _concat(arrays: list[pa.Array], data_type: pa.DataType) -> pa.Array:
-    """One array; nothing is copied if there is only one."""
+    """Concatenate arrays; copy nothing if there is only one."""
     return concat_arrays(arrays) if arrays else pa.nulls(0, data_type)
 
 
@@ -501,7 +501,7 @@ def _is_blob_column(file: OpenFile, column: int) -> bool:
 
 
 def is_packed_column(file: OpenFile, column: int, field: Field) -> bool:
-    """Whether a column holds records, by its first page, or by its metadata if it has none."""
+    """Return whether a column holds packed records, by its first page or its field."""
     pages = file.metadata.column(column).pages
     if _is_blob_column(file, column):
         return False
@@ -517,23 +517,23 @@ def is_packed_column(file: OpenFile, column: int, field: Field) -> bool:
 
 
 class V20FieldReader:
-    """Reads one field of a 2.0 file."""
+    """Reader of one field of a 2.0 file."""
 
     def __init__(self, node: NodeReader) -> None:
         self._node = node
         self._row_bytes = node.average_row_bytes()
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
-        """What ``row_byte_ranges`` reads itself: where strings and lists start and end."""
+        """Return the ranges that ``row_byte_ranges`` needs first: offsets of strings and lists."""
         near = split_at_gaps(rows, self._row_bytes)
         return [p for part in near for p in self._node.state_ranges(part.start, part.end)]
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """What ``read(start, end)`` reads."""
+        """Return the ranges that ``read(start, end)`` reads."""
         return self._node.byte_ranges(start, end)
 
     def row_byte_ranges(self, rows: RowRanges) -> list[ByteRange]:
-        """What ``read_arrays`` reads."""
+        """Return the ranges that ``read_arrays`` reads."""
         near = split_at_gaps(rows, self._row_bytes)
         return [p for part in near for p in self._node.byte_ranges(part.start, part.end)]
 

@@ -73,7 +73,7 @@ class V20BlobWriter:
                 self.flush()
 
     def own(self) -> None:
-        """Records are copies already."""
+        """Do nothing, as records are copies already."""
 
     def flush(self, *, page_needed: bool = False) -> None:
         """Write a page of the records that wait."""
@@ -218,7 +218,7 @@ class _StructWriter:
         return sum(child.buffered_bytes for child in self._children)
 
     def write(self, array: pa.Array) -> None:
-        """Hands the children on."""
+        """Write the children."""
         if array.null_count:
             raise _refusal(self._path, "a null struct")
         self._num_rows += len(array)
@@ -322,7 +322,7 @@ class _PendingRows:
 
 
 def _joined(arrays: Sequence[pa.Array]) -> Iterator[pa.Array]:
-    """One array if that is possible; dictionaries may be too large for their common index type."""
+    """Join to one array if possible; dictionaries may be too large for their common index type."""
     if len(arrays) == 1:
         yield arrays[0]
         return

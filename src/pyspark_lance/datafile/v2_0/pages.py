@@ -24,10 +24,10 @@ _MAX_COLUMN_VALUES = 1 << 60
 
 
 class PageDecoder(Protocol):
-    """What all decoders of pages have in common."""
+    """Interface of page decoders."""
 
     def slices(self, start: int, end: int) -> list[BufferSlice]:
-        """What decoding the values ``start`` to ``end`` reads."""
+        """Return the slices that decoding the values ``start`` to ``end`` reads."""
 
 
 _D = TypeVar("_D", bound=PageDecoder)
@@ -67,7 +67,7 @@ class FileBuffers:
         return buffer
 
     def place(self, wanted: BufferSlice) -> ByteRange:
-        """Where a slice is in the file."""
+        """Return the byte range of a slice in the file."""
         if not 0 <= wanted.start <= wanted.end <= self.size(wanted.buffer):
             raise CorruptFileError(
                 f"bytes {wanted.start}..{wanted.end} of page buffer {wanted.buffer} are wanted, "

@@ -64,7 +64,7 @@ class PageRead:
 
 
 class LeafColumnReader:
-    """Reads rows of one column.
+    """Reader of the rows of one column.
 
     ``slots_per_row``: leaf values per row: more than one below fixed-size lists of structs, where
     pages count these instead of rows.
@@ -93,7 +93,7 @@ class LeafColumnReader:
         self._loaded: set[int] = set()
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
-        """What ``load`` will fetch for the rows; empty if it is known already."""
+        """Return the ranges that ``load`` fetches for the rows; empty if all are loaded."""
         pages = self._page_starts.pages_of(rows.scaled(self._slots_per_row))
         return [
             self._pages[page].buffers[buffer]
@@ -115,7 +115,7 @@ class LeafColumnReader:
             self._raise_located(error, page)
 
     def plan(self, rows: RowRanges) -> list[PageRead]:
-        """How to read the rows; ``load`` comes first."""
+        """Plan the reads of the rows; call ``load`` first."""
         rows = rows.scaled(self._slots_per_row)
         runs = self._runs(rows)
         bounds = sorted({page for run in runs for page in run})
@@ -193,7 +193,7 @@ class LeafColumnReader:
         return decoder.kind
 
     def _plan(self, first: int, end: int, rows: RowRanges) -> PageRead:
-        """How to read rows, counted from the first of some pages of one kind."""
+        """Plan a read of rows, counted from the first of some pages of one kind."""
         with self.errors_of(first):
             decoder = self._decoder(first)
             if end - first > 1:

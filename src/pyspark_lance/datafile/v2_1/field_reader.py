@@ -76,7 +76,7 @@ class BlobColumn(LeafColumnReader):
             return self._shown(descriptors), unraveler
 
     def average_row_bytes(self) -> int:
-        """Of descriptors, or for bytes by the sizes in the first page that has any."""
+        """Estimate from descriptors, or for bytes from the sizes in the first page that has any."""
         if self._wants_descriptor:
             uri_bytes = len(self._file.place) if self._wants_file else 0
             return super().average_row_bytes() + uri_bytes
@@ -157,7 +157,7 @@ class _Node(Protocol):
 
 
 class V21FieldReader:
-    """Reads one field with everything below."""
+    """Reader of one field with all its descendants."""
 
     def __init__(self, file: OpenFile, field: Field, root: _Node) -> None:
         self._file = file
@@ -167,15 +167,15 @@ class V21FieldReader:
         self._row_bytes: int | None = None
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
-        """What must be read before it is known where the rows are; empty if it is known."""
+        """Return the ranges to read before the rows can be located; empty if they can be."""
         return [place for leaf in self._leaves for place in leaf.state_ranges(rows)]
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """What ``read(start, end)`` will fetch."""
+        """Return the ranges that ``read(start, end)`` fetches."""
         return self.row_byte_ranges(RowRanges.single(start, end)) if start < end else []
 
     def row_byte_ranges(self, rows: RowRanges) -> list[ByteRange]:
-        """What ``read_arrays(rows)`` will fetch."""
+        """Return the ranges that ``read_arrays(rows)`` fetches."""
         self._load(rows)
         return [place for leaf in self._leaves for read in leaf.plan(rows) for place in read.ranges]
 
@@ -367,7 +367,7 @@ def _make_node(
 def _make_packed_node(
     file: OpenFile, field: Field, column: int, name: str, slots: int
 ) -> _PackedNode:
-    """Records are decoded with all the fields they are stored with."""
+    """Create a node that decodes records with all their stored fields."""
     stored = field
     with contextlib.suppress(LanceError):
         stored = file.metadata.schema.field_by_id(field.id)

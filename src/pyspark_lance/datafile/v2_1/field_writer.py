@@ -91,7 +91,7 @@ class V21BlobWriter:
             self.flush()
 
     def own(self) -> None:
-        """Records are copies already."""
+        """Do nothing, as records are copies already."""
 
     def flush(self) -> None:
         """Write a page of the records that wait."""
@@ -251,7 +251,7 @@ class V21FieldWriter:
 
 
 class _ColumnWriter:
-    """Collects the rows of one column and cuts them into pages."""
+    """Buffer of the rows of one column, which it divides into pages."""
 
     def __init__(self, sink: PageSink, index: int, column: LeafColumn, version: str) -> None:
         self._sink = sink
