@@ -133,7 +133,7 @@ def same_keys(ours: UpdateMap | None, theirs: UpdateMap | None) -> bool:
 
 
 def same_config_keys(ours: UpdateMap | None, theirs: UpdateMap | None) -> bool:
-    """As ``same_keys``, but both may delete the same key of the configuration."""
+    """Compare as ``same_keys``, but both may delete the same key of the configuration."""
     replaced = any(updates is not None and updates.replace for updates in (ours, theirs))
     mine, other = upserted_keys(ours), upserted_keys(theirs)
     either = mine & (other | _deleted(theirs)) or _deleted(ours) & other

@@ -37,7 +37,7 @@ Outcome = Committed | LostRace | Undecided
 
 
 class CommitHandler(Protocol):
-    """Creates a manifest exactly once."""
+    """Interface that creates a manifest exactly once."""
 
     def put(
         self, store: ObjectStore, location: ManifestLocation, data: bytes, *, uuid: str
@@ -50,7 +50,7 @@ class CommitHandler(Protocol):
 
 
 class ConditionalPutCommitHandler:
-    """Uses the store's put-if-absent, which local folders and object stores support."""
+    """Handler based on put-if-absent, which local folders and object stores support."""
 
     def put(
         self, store: ObjectStore, location: ManifestLocation, data: bytes, *, uuid: str

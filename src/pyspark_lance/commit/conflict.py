@@ -52,7 +52,7 @@ _TRANSACTIONS_V2 = 116
 
 
 class Resolution(enum.Enum):
-    """How ours is resolved, given theirs."""
+    """Resolution of ours, given theirs."""
 
     COMPATIBLE = "commit on top, unchanged"
     REBASE = "commit on top if the changed rows differ"

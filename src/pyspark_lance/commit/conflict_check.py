@@ -87,7 +87,7 @@ REDO = "run the operation again on the newest version"
 
 @dataclass(frozen=True, slots=True)
 class ReadSet:
-    """What the work read before it chose rows to change or insert."""
+    """Rows and columns that the work read before it chose rows to change or insert."""
 
     # Called with the newest version and some of its fragments: whether one of their rows is in the
     # read set.

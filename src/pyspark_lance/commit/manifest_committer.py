@@ -79,7 +79,7 @@ class WantedVersion:
 
 
 class PutState(enum.Enum):
-    """What is known of the manifest of a commit."""
+    """Known state of the manifest of a commit."""
 
     UNSENT = "none was sent, or certainly none of those sent is a version"
     SENT = "it may exist, or may still appear"
@@ -88,7 +88,7 @@ class PutState(enum.Enum):
 
 
 class ManifestCommitter:
-    """Commits one version, in as many attempts as necessary.
+    """Commit of one version, in as many attempts as necessary.
 
     ``state``: of the last manifest that was sent.
     """

@@ -1,4 +1,4 @@
-"""What namespaces of catalogs share, whether by REST or by an implementation of a package."""
+"""Base of catalog namespaces, accessed by REST or by an implementation of a package."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def predicate_from_json(text: str, schema: pa.Schema, *, time_zone: str = "UTC")
 
 
 class _Reader:
-    """Converts nodes to expressions of one schema."""
+    """Conversion of nodes to expressions of one schema."""
 
     def __init__(self, schema: pa.Schema, time_zone: str) -> None:
         self._schema, self._time_zone = schema, time_zone

@@ -121,7 +121,7 @@ def row_address_candidates(predicate: Predicate) -> NDArray[np.uint64] | None:
 
 
 class _Parts:
-    """Evaluates conditions on the bounds of all parts."""
+    """Evaluation of conditions on the bounds of all parts."""
 
     def __init__(self, bounds: Mapping[ColumnPath, Bounds], num_parts: int) -> None:
         self._bounds, self._num_parts = bounds, num_parts

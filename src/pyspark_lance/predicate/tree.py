@@ -180,7 +180,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one of ``terms`` (two or more), evaluated from left to right."""
+    """Disjunction of ``terms`` (two or more), evaluated from left to right."""
 
     terms: tuple[Expression, ...]
     type: ClassVar[pa.DataType] = BOOLEAN

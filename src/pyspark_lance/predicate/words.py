@@ -44,7 +44,7 @@ _END_OF_LETTERS: Final = 0x32400
 
 @cache
 def alphanumeric() -> NDArray[np.bool_]:
-    """Whether each code point is part of a word: Alphabetic, or a number (Nd, Nl, No)."""
+    """Return whether each code point is part of a word: Alphabetic, or a number (Nd, Nl, No)."""
     found = np.zeros(_CODE_POINTS, np.bool_)
     found[:_END_OF_LETTERS] = [chr(number).isalnum() for number in range(_END_OF_LETTERS)]
     end = 0
