@@ -1,4 +1,4 @@
-"""What users do with a table: read versions, scan, write, change, follow.
+"""Operations on a table: read versions, scan, write, change, follow.
 
 May import: commit, datafile and all below; never Spark.
 """

@@ -69,7 +69,7 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """What to read of a change feed."""
+    """Selection of the changes to read."""
 
     window: ChangeWindow
     mode: Deduplication
@@ -82,21 +82,21 @@ class ChangeRequest:
     checks_text: bool = False  # Whether strings that are not UTF-8 are an error.
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Reject a plain value."""
         check_enum(self.mode, Deduplication)
 
 
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
-    """How many rows one version changed.
+    """Numbers of rows that one version changed.
 
     Attributes:
         version: The version.
-        numInsertedRows: Rows that it has and the version before has not.
-        numUpdatedRows: Rows that lineage calls updated, or that got a column back by a restore,
-            whatever their values.
-        numDeletedRows: Rows that only the version before has.
+        numInsertedRows: Rows of this version that the previous version does not have.
+        numUpdatedRows: Rows that are updated by their lineage, or that got a column back by a
+            restore, whatever their values.
+        numDeletedRows: Rows that only the previous version has.
     """
 
     version: int
@@ -106,7 +106,7 @@ class ChangeCounts:
 
 
 def check_change_feed(snapshot: Snapshot) -> None:
-    """Refuses tables whose rows cannot be followed."""
+    """Reject tables whose rows cannot be followed."""
     _check_row_ids(snapshot)
     added = {field.name for field in CHANGE_FIELDS}
     for field in snapshot.schema.fields:
@@ -119,7 +119,7 @@ def check_change_feed(snapshot: Snapshot) -> None:
 
 
 def _check_row_ids(snapshot: Snapshot) -> None:
-    """Refuses rows that cannot be followed; a version without rows has none such."""
+    """Reject rows without stable row ids; a version without rows passes."""
     if not snapshot.uses_stable_row_ids and snapshot.manifest.fragments:
         raise UnsupportedFeatureError(
             "a change feed needs stable row ids, which the rows of version "
@@ -130,7 +130,7 @@ def _check_row_ids(snapshot: Snapshot) -> None:
 
 
 def feed_predicate_schema(snapshot: Snapshot) -> pa.Schema:
-    """Everything that a condition on a change feed may name."""
+    """Return all columns that a condition on a change feed may use."""
     own = [field for field in predicate_schema(snapshot.schema) if field.name not in SYSTEM_COLUMNS]
     return pa.schema([*own, *CHANGE_FIELDS])
 
@@ -177,7 +177,7 @@ def _count(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
 
 
 def _without_removed_versions(table: Table, plan: Callable[[], _R]) -> _R:
-    """Plans again when a version went while it was read: what is between the bounds may go."""
+    """Plan again if a version between the bounds was removed while it was read."""
     missing = ""
     while True:
         try:
@@ -204,7 +204,7 @@ class VersionStep:
 
     @property
     def have_other_columns(self) -> bool:
-        """Whether the newer one may not have the columns of the older one."""
+        """Whether the newer version may lack columns of the older one."""
         return self.before is not None and (
             self.before.schema.fields != self.after.schema.fields
             or brings_back(self.before, self.after)
@@ -217,7 +217,7 @@ class VersionStep:
         return history.added_field_ids(self.before.version, self.after.version)
 
     def step(self, history: ColumnHistory | None = None, end: int = 0) -> Step:
-        """What changed; with other columns, as those of the version ``end`` show it."""
+        """Return the changes; if columns differ, as the columns of version ``end`` show them."""
         shown = None
         if history is not None and self.before is not None:
             of_both = (self.before.version, self.after.version)
@@ -271,7 +271,7 @@ def read_steps(
 
 
 class ChangePlanner:
-    """Turns changes into tasks of about equal cost."""
+    """Planner that groups changes into tasks of about equal cost."""
 
     def __init__(
         self, shown: Sequence[Field], request: ChangeRequest, history: ColumnHistory
@@ -299,7 +299,7 @@ class ChangePlanner:
         later: Iterable[VersionStep] = (),
         follows_columns: bool = True,
     ) -> None:
-        """Everything that happened in some steps.
+        """Add the changes of some steps.
 
         What a change of columns shows is known when the columns at the end are, so such steps wait.
 
@@ -332,7 +332,7 @@ class ChangePlanner:
             self.add(0, net_changes([kept[number] for number in sorted(kept)]))
 
     def add(self, step: int, changes: Iterable[Change]) -> None:
-        """What happened in a step, the steps in any order."""
+        """Add the changes of a step; steps may be added in any order."""
         for change in changes:
             if isinstance(change, PlacedChange):
                 self._add_placed(change)
@@ -375,7 +375,7 @@ class ChangePlanner:
         return VersionFiles(self._files[side.version], sources, self._request.checks_text)
 
     def tasks(self) -> tuple[ChangeFeedTask, ...]:
-        """All changes, cut and packed."""
+        """Split and pack all changes into tasks."""
         in_order = np.argsort(np.array(self._step_of, dtype=np.int64), kind="stable").tolist()
         groups = pack_changes([self._units[index] for index in in_order], self._request.parallelism)
         named = {side for change in self._units for side in sides_of(change)}

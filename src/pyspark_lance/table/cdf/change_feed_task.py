@@ -1,4 +1,4 @@
-"""Reads changed rows: the part of a change feed that runs on an executor.
+"""Reader of changed rows: the part of a change feed that runs on an executor.
 
 A task carries all it needs; executors never read a manifest.
 """
@@ -98,7 +98,7 @@ class ChangeFeedTask:
 
 
 def _read(task: ChangeFeedTask) -> Iterator[pa.RecordBatch]:
-    """Everything that changed; the rows that are looked up in one file are read together."""
+    """Read all changes; rows that are looked up in one file are read together."""
     pass_bytes = _PASS_BATCHES * task.batch_bytes
     shared = SharedRows(_MAX_BATCHES * pass_bytes)
     row_bytes = _row_bytes(task, shared)
@@ -144,13 +144,13 @@ def _cut_down(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 class _Scan:
-    """Reads rows that were inserted or deleted, one fragment after the other."""
+    """Reader of inserted or deleted rows, one fragment after the other."""
 
     def __init__(self, task: ChangeFeedTask, change: WholeFragmentChanges) -> None:
         self._task, self._change = task, change
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All of them."""
+        """Yield all rows."""
         task, change = self._task, self._change
         system: tuple[str, ...] = (ROW_ID,)
         if change.commit.has_lost_versions and change.change_type is ChangeType.INSERT:
@@ -180,7 +180,7 @@ class _Scan:
 
 
 class _Lookup:
-    """Reads rows that were inserted or deleted, together with others of their files."""
+    """Reader of inserted or deleted rows, together with other rows of their files."""
 
     def __init__(
         self, task: ChangeFeedTask, change: WholeFragmentChanges, shared: SharedRows, row_bytes: int
@@ -198,7 +198,7 @@ class _Lookup:
         self._side.want(self._addresses)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All of them."""
+        """Yield all rows."""
         change, side = self._change, self._side
         is_open = change.commit.has_lost_versions and change.change_type is ChangeType.INSERT
         first, step = 0, self._step
@@ -221,7 +221,7 @@ class _Lookup:
 
 
 class _Update:
-    """Reads rows of both versions: old values, then new ones, some rows at a time."""
+    """Reader of both versions of updated rows: old values, then new ones, in blocks."""
 
     def __init__(
         self, task: ChangeFeedTask, change: UpdateChanges, shared: SharedRows, row_bytes: int
@@ -236,7 +236,7 @@ class _Update:
             self._new.want(places.after)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All of them that differ, or that lineage calls updated."""
+        """Yield all rows that differ, or that are updated by their lineage."""
         batch_bytes, step = self._task.batch_bytes, self._step
         for many in in_steps(self._places, step):
             first = 0
@@ -309,7 +309,7 @@ def _fragments_of(change: WholeFragmentChanges) -> Iterator[Fragment]:
 
 
 def _versions(commit: Commit, updated: NDArray[np.uint64]) -> pa.Array:
-    """When each row changed, as far as its lineage knows: a restored row keeps its old one."""
+    """Return the version that changed each row, by lineage: a restored row keeps its old one."""
     inside = (updated > commit.since) & (updated <= commit.version)
     return system_array(np.where(inside, updated, np.uint64(commit.version)))
 

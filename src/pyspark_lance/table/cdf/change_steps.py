@@ -1,4 +1,4 @@
-"""What happened to rows, step by step."""
+"""Row changes, step by step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From one version to the next that is there."""
+    """Changes from one version to the next existing one."""
 
     commit: Commit
     changes: VersionChanges
@@ -42,7 +42,7 @@ class PlacedChange:
     rows: FragmentRows
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Reject a plain value."""
         check_enum(self.change_type, ChangeType)
 
 

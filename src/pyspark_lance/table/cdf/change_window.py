@@ -32,7 +32,7 @@ class Bound:
     is_exclusive: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses two answers to one question, and what is no version."""
+        """Reject contradicting arguments and negative versions."""
         if self.version is not None and self.timestamp_ns is not None:
             raise InvalidInputError(
                 "a version and a timestamp both bound the change feed on the same side",
@@ -43,7 +43,7 @@ class Bound:
 
     @property
     def is_open(self) -> bool:
-        """Whether it bounds nothing."""
+        """Whether it is unbounded."""
         return self.version is None and self.timestamp_ns is None
 
 
@@ -61,7 +61,7 @@ class ChangeWindow:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no version is in it."""
+        """Whether it contains no version."""
         return self.start > self.end
 
 
@@ -115,7 +115,7 @@ def _resolved(table: Table, starting: Bound, ending: Bound, pinned_end: int | No
 
 
 def check_start(uri: str, first: int, newest: int) -> None:
-    """Refuses to begin at a version that even the next commit does not make."""
+    """Reject a start behind the version of the next commit."""
     if first > newest + 1:
         raise InvalidInputError(
             f"the changes would start at version {first}, but the newest is {newest}",
@@ -181,7 +181,7 @@ def _start_left(table: Table, locations: Sequence[ManifestLocation], start: int)
 
 
 def _check_there(table: Table, locations: Sequence[ManifestLocation], start: int, end: int) -> None:
-    """Refuses windows that need a version that was removed."""
+    """Reject windows that need a version that was removed."""
     there = {location.version for location in locations}
     for needed in (start - 1, end):
         if needed == 0 or needed in there:
@@ -217,10 +217,10 @@ def _branch_of(table: Table, locations: Sequence[ManifestLocation]) -> Branch | 
 
 
 class Deduplication(enum.StrEnum):
-    """What a change feed leaves out.
+    """Rows that a change feed omits.
 
-    ``DROP_CARRYOVERS``: rows that a commit rewrote without changing a value. ``NONE``: nothing
-    that lineage calls an update. ``NET_CHANGES``: all but the net change of each row.
+    ``DROP_CARRYOVERS``: rows that a commit rewrote without changing a value. ``NONE``: none that
+    are updated by their lineage. ``NET_CHANGES``: all but the net change of each row.
     """
 
     DROP_CARRYOVERS = "dropCarryovers"

@@ -31,7 +31,7 @@ from pyspark_lance.table.scan.plan_scan import (
 
 
 class ChangeType(enum.StrEnum):
-    """What happened to a row."""
+    """Kind of change of a row."""
 
     INSERT = "insert"
     UPDATE_PREIMAGE = "update_preimage"
@@ -51,13 +51,13 @@ class Commit:
 
     @property
     def has_lost_versions(self) -> bool:
-        """Whether versions between the two may be gone."""
+        """Whether versions between the two may be removed."""
         return self.version - self.since > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Names the ``VersionFiles`` of a task.
+    """Key of the ``VersionFiles`` of a task.
 
     ``compared``: whether all columns are read, to see if they differ, or only those returned.
     """
@@ -82,7 +82,7 @@ class WholeFragmentChanges:
     looked_up: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Reject a plain value."""
         check_enum(self.change_type, ChangeType)
 
 
@@ -132,7 +132,7 @@ class _Piece:
         return len(rows) if isinstance(rows, RetainedRows) else len(rows.offsets or ())
 
     def part(self, number: int, count: int) -> _Piece:
-        """One of so many parts."""
+        """Return part ``number`` of ``count``."""
         first, last = (len(self) * end // count for end in (number, number + 1))
         rows = self.rows
         if isinstance(rows, RetainedRows):
@@ -246,7 +246,7 @@ def pack_changes(
 
 
 def _clusters(changes: Sequence[WholeFragmentChanges | UpdateChanges]) -> list[list[_Numbered]]:
-    """Changes that look rows up in the same files, by the first of them; each other one alone."""
+    """Group changes that look rows up in the same files; others form groups of their own."""
     used = Counter(chain.from_iterable(_groups_of(change) for change in changes))
     shared = {group for group, count in used.items() if count > 1}
     clusters: list[list[_Numbered]] = []
@@ -288,7 +288,7 @@ def _parts(
 
 
 def _cost(cluster: Sequence[_Numbered]) -> float:
-    """About how many bytes are read."""
+    """Estimate the bytes to read."""
     first = cluster[0].change
     if isinstance(first, WholeFragmentChanges) and not first.looked_up:
         return float(slice_costs(Slices.of(first.slices), 1.0)[0])
@@ -297,7 +297,7 @@ def _cost(cluster: Sequence[_Numbered]) -> float:
 
 
 def _read_by(cluster: Sequence[_Numbered]) -> tuple[int, float]:
-    """How many fragments rows are looked up in, and about how many bytes of them are read."""
+    """Return the number of fragments to look rows up in, and estimate the bytes to read."""
     sources, num_rows = {}, 0
     for numbered in cluster:
         change = numbered.change
@@ -363,7 +363,7 @@ def _merged(parts: Iterable[_Numbered]) -> Iterator[WholeFragmentChanges | Updat
 
 
 def _what_and_when(part: _Numbered) -> int | tuple[ChangeType, Commit, Side, bool]:
-    """What changes that can be one have in common."""
+    """Return the properties that changes must share to be merged."""
     change = part.change
     if isinstance(change, UpdateChanges):
         return part.number

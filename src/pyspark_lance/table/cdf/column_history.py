@@ -1,10 +1,10 @@
-"""Which columns of two versions are the same column, at every depth.
+"""Matching of columns of two versions, at every depth.
 
 A column keeps its field id through renames.  It gets another one when its type changes, an
 overwrite or the restoring of a version may give the ids of one column to another, and the id of a
-dropped column may be given again.  So columns and their parts are followed from version to version.
-Where it is unknown how one version became the next (versions between were removed, or a
-transaction was), ids are trusted as far as data files prove what they mean, and names beyond that.
+dropped column may be assigned again.  So columns and their parts are followed from version to
+version. Where it is unknown how one version became the next (versions between were removed, or a
+transaction was), ids are trusted as far as data files confirm their meaning, and names beyond that.
 
 Source: docs/format/table-format.md, sections 3.4, 3.5, 8.4, 13.
 """
@@ -39,7 +39,7 @@ class _Columns:
 
 
 class ColumnHistory:
-    """Follows columns through the versions of a change feed."""
+    """Identity of columns through the versions of a change feed."""
 
     def __init__(self) -> None:
         self._versions: dict[int, _Columns] = {}
@@ -50,7 +50,7 @@ class ColumnHistory:
         self._came_back: dict[int, Snapshot] = {}
 
     def follow(self, before: Snapshot | None, after: Snapshot) -> None:
-        """Goes on to the next version that is there; None if there is none before it."""
+        """Advance to the next existing version; ``before`` is None if there is none before it."""
         if self._first is None:
             self._first = before or after
             self._versions[self._first.version] = self._following(self._first.schema, {})
@@ -79,7 +79,7 @@ class ColumnHistory:
             self._versions[after.version] = self._next(old, after.schema, is_same)
 
     def sources(self, wanted: Sequence[Field], end: int, version: int) -> tuple[ColumnSource, ...]:
-        """Where ``version`` has the ``wanted`` columns of the version ``end``, as shown."""
+        """Return the sources in ``version`` of the ``wanted`` columns of the version ``end``."""
         last, there = self._versions[end].column_of, self._versions[version]
 
         def find(shown: Field, stored: Sequence[Field]) -> Field | None:
@@ -171,10 +171,10 @@ def _followed(snapshot: Snapshot, first: int, last: int) -> dict[int, Mapping[in
 
 
 def brings_back(before: Snapshot, after: Snapshot) -> bool:
-    """Whether a restore may bring back a column, though both versions have the same fields.
+    """Return whether a restore may bring back a column, though both versions have the same fields.
 
-    One that was dropped may have left its id, name and type to another one.  Then there are files
-    again that the version before had lost.
+    A dropped column may have left its id, name and type to another one.  Then files reappear that
+    the version before had lost.
     """
     kept = {fragment.id: fragment.files for fragment in before.manifest.fragments}
     newest = before.manifest.max_fragment_id
@@ -225,7 +225,7 @@ def _by_evidence(before: Snapshot, after: Snapshot) -> _IsSame:
 
 
 def _share_rows(before: Snapshot, after: Snapshot) -> bool:
-    """Whether one may have rows of the other, by the ids: after an overwrite, all are new."""
+    """Return whether the versions may share row ids: after an overwrite, all are new."""
     (low, high), (other_low, other_high) = map(_row_ids_within, (before, after))
     return max(low, other_low) <= min(high, other_high)
 
@@ -253,7 +253,7 @@ def _same_fields(
 
 
 def _same_parts(old: Field, new: Field, is_same: _IsSame) -> Iterator[tuple[int, int]]:
-    """As ``_same_fields``, of two fields that are the same column."""
+    """Yield pairs as ``_same_fields``, for two fields that are the same column."""
     yield new.id, old.id
     if new.is_struct:
         yield from _same_fields(old.children, new.children, is_same)

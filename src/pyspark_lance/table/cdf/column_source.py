@@ -101,7 +101,7 @@ def _bound(number: int, data_type: pa.DataType) -> pa.Scalar:
 
 
 def _cast_distinct(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Each value once, however often it comes."""
+    """Cast each value once, however often it occurs."""
     if values.type.num_fields:
         return _cast_some(values, data_type)
     encoded = values.dictionary_encode()
@@ -109,7 +109,7 @@ def _cast_distinct(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _cast_some(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """By halves, of which those with no such value are cast at once."""
+    """Cast by halves, so that only values that cannot be cast become null."""
     try:
         return arrow_cast(values, data_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -126,7 +126,7 @@ Find = Callable[[Field, Sequence[Field]], Field | None]
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """Where the values of a column, or of a part of one, come from."""
+    """Source of the values of a column, or of a part of one."""
 
     shown: Field
     read: Field | None  # What is read for it, in a logical view too; None if there is nothing.
@@ -150,9 +150,9 @@ class ColumnSource:
 
 
 def column_source(shown: Field, stored: Sequence[Field], find: Find) -> ColumnSource:
-    """Where the column comes from.
+    """Return the source of a column.
 
-    ``find``: returns which of them it is, and which part of that each part is.
+    ``find``: returns the stored field of a column, and the stored part of each of its parts.
     """
     return _source(shown, stored, find, whole=False)
 

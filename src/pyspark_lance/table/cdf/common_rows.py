@@ -42,12 +42,12 @@ class RetainedRows:
         return len(self.rows)
 
     def part(self, first: int, last: int) -> RetainedRows:
-        """Some of them, counted by their offsets."""
+        """Return some of the rows, counted by their offsets."""
         rows = self.rows.part(first, last)
         return replace(self, rows=rows, updated=self.updated.both(rows))
 
     def only_updated(self) -> RetainedRows:
-        """Those that lineage calls updated."""
+        """Return the rows that are updated by their lineage."""
         return replace(self, rows=self.updated)
 
 
@@ -64,21 +64,21 @@ class RowPlaces:
         return len(self.row_ids)
 
     def chosen(self, rows: NDArray[np.bool_] | slice) -> RowPlaces:
-        """Some of them."""
+        """Select some of the rows."""
         return RowPlaces(
             self.row_ids[rows], self.before[rows], self.after[rows], self.updated[rows]
         )
 
 
 def lineage_of(files: TableFiles, fragment: Fragment) -> Lineage:
-    """Computes the lineage columns of one fragment of a version with stable row ids."""
+    """Compute the lineage columns of one fragment of a version with stable row ids."""
     return FragmentReader(files, fragment, stable_row_ids=True).lineage
 
 
 def index_of(
     files: TableFiles, fragments: Iterable[tuple[Fragment, DeletionVector | None]]
 ) -> RowIdIndex:
-    """Finds the rows of fragments by their ids, but for some of each."""
+    """Build an index of the rows of fragments by their ids, without some rows of each."""
     return RowIdIndex.build(
         (fragment.id, row_ids_of(files, fragment), without) for fragment, without in fragments
     )
@@ -95,13 +95,13 @@ class KeptPlaces:
         self._lineage: tuple[Fragment, Lineage] | None = None
 
     def row_ids(self, fragment: Fragment, offsets: NDArray[np.uint32]) -> _U64Array:
-        """Those of rows of the newer version; quick if the last call had the same fragment."""
+        """Return row ids of the newer version; fast if the last call had the same fragment."""
         if self._lineage is None or self._lineage[0] is not fragment:
             self._lineage = fragment, lineage_of(self._after, fragment)
         return self._lineage[1].take(ROW_ID, offsets)
 
     def of(self, part: RetainedRows, offsets: NDArray[np.uint32], row_ids: _U64Array) -> RowPlaces:
-        """Some of the rows of a part of ``kept``."""
+        """Locate some of the rows of a part of ``kept``."""
         after = row_addresses(part.after.id, offsets)
         updated = part.updated.contains_each(offsets)
         if part.in_place:
@@ -158,7 +158,7 @@ def in_steps(places: Iterable[RowPlaces], step: int) -> Iterator[RowPlaces]:
 
 
 def joined_places(parts: Sequence[RowPlaces]) -> RowPlaces:
-    """All rows of ``parts``; there is at least one part."""
+    """Concatenate all rows of ``parts``; there is at least one part."""
     if len(parts) == 1:
         return parts[0]
 

@@ -1,7 +1,7 @@
-"""Changes as Debezium shows them: one row for each, with the row before and after it.
+"""Changes in Debezium's form: one row for each, with the row before and after it.
 
-Old and new values of an update leave a task in two batches, one after the other, so nothing has to
-be looked for.
+Old and new values of an update leave a task in two consecutive batches, so nothing has to be looked
+up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SOURCE_TYPE: Final = pa.struct(
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """How changes are shown."""
+    """Output format of changes."""
 
     table: str
     # Columns of the row before the change; None if they are not wanted.
@@ -63,9 +63,9 @@ def envelope_schema(columns: Sequence[pa.Field]) -> pa.Schema:
 
 
 def enveloped(batches: Iterator[pa.RecordBatch], envelope: Envelope) -> Iterator[pa.RecordBatch]:
-    """Changes in this form.
+    """Convert changes to this form.
 
-    ``batches``: what ``run_changes`` yields, all of it.
+    ``batches``: the complete output of ``run_changes``.
     """
     old: pa.RecordBatch | None = None
     for batch in batches:

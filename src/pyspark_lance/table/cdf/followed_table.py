@@ -39,7 +39,7 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 
 @dataclass(slots=True)
 class Budget:
-    """What a batch may still hold; None is no limit."""
+    """Remaining capacity of a batch; None is unlimited."""
 
     versions: int | None = None
     rows: int | None = None  # Rows that changed, before and after counted once.
@@ -48,7 +48,7 @@ class Budget:
     is_untouched: bool = True
 
     def take(self, rows: int, row_bytes: float) -> int:
-        """How many of ``rows`` rows fit; they are taken."""
+        """Take as many of ``rows`` rows as fit, and return their number."""
         fit = rows if self.rows is None else min(rows, self.rows)
         if self.num_bytes is not None:
             fit = min(fit, int(self.num_bytes / max(row_bytes, 1.0)))
@@ -63,7 +63,7 @@ class Budget:
         return fit
 
     def take_version(self) -> bool:
-        """Whether one more step fits; it is taken."""
+        """Take one more step if it fits, and return whether it did."""
         if self.versions is None:
             return True
         if self.versions == 0:
@@ -73,7 +73,7 @@ class Budget:
 
 
 def snapshot_changes(snapshot: Snapshot) -> list[Change]:
-    """All rows of a version as inserts, by fragment."""
+    """Return all rows of a version as inserts, by fragment."""
     timestamp_us = snapshot.manifest.timestamp_ns // 1000
     commit = Commit(snapshot.version, snapshot.version - 1, timestamp_us)
     return [
@@ -93,7 +93,7 @@ def ordered_changes(step: Step) -> list[Change]:
 
 
 def rows_that_fit(changes: Sequence[Change], first: int, budget: Budget) -> int | None:
-    """Where a batch ends that goes on at row ``first``; None if it holds all that is left."""
+    """Return the end of a batch from row ``first`` on; None if it holds all that is left."""
     done = 0
     for change in changes:
         count = num_rows(change)
@@ -182,7 +182,7 @@ class FollowedTable:
     def check_not_replaced(
         self, locations: Sequence[ManifestLocation], *offsets: StreamOffset
     ) -> None:
-        """Refuses a table that took the place of the one that the offsets were reached in."""
+        """Reject a table that replaced the one of the offsets."""
         newest = locations[-1].version
         for offset in offsets:
             own = offset.identity or TableIdentity(offset.reached, "")
@@ -190,7 +190,7 @@ class FollowedTable:
             self._check_stamps(locations, offset.identity or self.identity)
 
     def _check_stamps(self, locations: Sequence[ManifestLocation], identity: TableIdentity) -> None:
-        """Compares the remembered version with the one that is there; without it, version 1."""
+        """Compare the recorded version, or version 1 without it, with the existing one."""
         location = _location_of(locations, identity.version)
         if location is None and identity.first:
             location = _location_of(locations, 1)
@@ -248,7 +248,7 @@ class FollowedTable:
         return StreamOffset(later, live=offset.live)
 
     def usable(self, start: StreamOffset, locations: Sequence[ManifestLocation]) -> StreamOffset:
-        """Where to go on; further than ``start`` if versions were removed."""
+        """Return the offset to continue from; later than ``start`` if versions were removed."""
         there = {location.version for location in locations}
         reached = start.reached
         lost = sorted({start.version, reached} - {0} - there)
@@ -271,7 +271,7 @@ class FollowedTable:
         return StreamOffset(oldest)
 
     def check_cursors(self, *offsets: StreamOffset) -> None:
-        """Refuses the middle of a version in a stream of net changes, which does not cut any."""
+        """Reject an offset within a version in a stream of net changes, which splits none."""
         is_net = self.settings.mode is Deduplication.NET_CHANGES
         for offset in offsets:
             if is_net and offset.target is not None and not offset.is_in_snapshot:
@@ -284,7 +284,7 @@ class FollowedTable:
                 )
 
     def check_columns(self, snapshot: Snapshot) -> None:
-        """Refuses columns that the stream does not show."""
+        """Reject columns other than those of the stream."""
         if snapshot.version > self.version and not self.shows(snapshot):
             raise SchemaMismatchError(
                 f"version {snapshot.version} has other columns than the stream shows, which are "
@@ -294,7 +294,7 @@ class FollowedTable:
             )
 
     def shows(self, snapshot: Snapshot) -> bool:
-        """Whether a version has the columns of the stream."""
+        """Return whether a version has the columns of the stream."""
         return bool(snapshot.schema.to_arrow().equals(self.columns))
 
     def steps(

@@ -44,11 +44,11 @@ _MIN_DECODED_BYTES = 1 << 12
 
 
 def net_changes(steps: Sequence[Step]) -> Iterator[PlacedChange | KeptChange]:
-    """One change for each row that is not the same after all steps.
+    """Yield one change for each row that differs after all steps.
 
-    A row that comes and goes is left out. The old values are those before the row's first change,
-    the new ones those after its last; the commit is that of its last change, by lineage: a version
-    that only rewrote the row's values has not changed it.
+    A row that is inserted and deleted again is left out. The old values are those before the row's
+    first change, the new ones those after its last; the commit is that of its last change, by
+    lineage: a version that only rewrote the row's values has not changed it.
     """
     changes, step_of = [], []
     for number, step in enumerate(steps):
@@ -81,7 +81,7 @@ def _parts(change: PlacedChange | KeptChange) -> Sequence[PlacedChange | KeptCha
 def _touched_once(
     changes: Sequence[PlacedChange | KeptChange], step_of: Sequence[int]
 ) -> _BoolArray:
-    """Which changes are all that happens to their rows, as far as ranges of row ids can tell.
+    """Return which changes are the only ones of their rows, judged by ranges of row ids.
 
     In one step, no row is in two changes.
     """
@@ -107,7 +107,7 @@ def _touched_once(
 
 
 def _alone(spans: _U64Array) -> _BoolArray:
-    """Which of some ranges share no number with another; both bounds belong to a range."""
+    """Return which inclusive ranges overlap no other."""
     order = np.argsort(spans[:, 0], kind="stable")
     low, high = spans[order].T
     reached = np.maximum.accumulate(high)
@@ -123,7 +123,7 @@ def _alone(spans: _U64Array) -> _BoolArray:
 
 @dataclass(frozen=True, slots=True)
 class _Band:
-    """Changes of single rows, those of one row in the order of time; arrays of one length."""
+    """Changes of single rows, those of each row in order of time; arrays of one length."""
 
     row_ids: _U64Array  # uint64.
     steps: NDArray[np.int32]  # Number of the step, int32.
@@ -134,7 +134,7 @@ class _Band:
 
     @classmethod
     def joined(cls, parts: Sequence[_Band]) -> _Band:
-        """All of ``parts``; there is at least one."""
+        """Concatenate all ``parts``; there is at least one."""
         return cls(
             np.concatenate([part.row_ids for part in parts]),
             np.concatenate([part.steps for part in parts]),
@@ -162,7 +162,7 @@ class _Part:
         self._places: KeptPlaces | None = None
 
     def drop_buffers(self) -> None:
-        """Forgets the row ids that were read."""
+        """Drop the decoded row ids."""
         self._places = None
 
     def row_ids(self, window: int) -> tuple[NDArray[np.uint32], _U64Array]:
@@ -201,16 +201,16 @@ class _Part:
 
 
 def _decoded_bytes(fragment: Fragment) -> int:
-    """About what the row ids of a fragment take while they are decoded."""
+    """Estimate the bytes of the row ids of a fragment while they are decoded."""
     row_ids = fragment.row_ids
     stored = len(row_ids) if isinstance(row_ids, bytes) else 8 * fragment.physical_rows
     return _MIN_DECODED_BYTES + stored
 
 
 def _bands(parts: Sequence[_Part]) -> Iterator[_Band]:
-    """All changes in bands of row ids that share no row.
+    """Group all changes into bands of row ids that share no row.
 
-    ``parts``: in the order of time.
+    ``parts``: in order of time.
     """
     decoded = _Decoded()
     windows = [(part, window) for part in parts for window in range(part.num_windows)]
@@ -269,14 +269,14 @@ def _edges(low: _U64Array, high: _U64Array, rows: NDArray[np.int64]) -> list[int
 
 
 class _Decoded:
-    """Lets go of row ids that were not read lately."""
+    """LRU cache of decoded row ids."""
 
     def __init__(self) -> None:
         self._parts: dict[_Part, None] = {}
         self._held = 0
 
     def keep(self, part: _Part) -> None:
-        """Says that a part was read."""
+        """Mark a part as most recently used."""
         if part in self._parts:
             del self._parts[part]
         else:
@@ -305,7 +305,7 @@ class _Rows:
 
 
 class _Net:
-    """Sets of rows by what happened to them from before their first step to after their last."""
+    """Sets of rows by their net change from before their first step to after their last."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
@@ -353,7 +353,7 @@ class _Net:
             rows[pair >> OFFSET_BITS].sources.add(pair & 0xFFFF_FFFF)
 
     def changes(self) -> Iterator[PlacedChange | KeptChange]:
-        """All of them, by what happened."""
+        """Yield all net changes, grouped by kind."""
         for span in sorted(self._kept):
             begin, end, chosen = (self._steps[number] for number in span)
             old, new = begin.changes.before, end.changes.after
@@ -395,5 +395,5 @@ def _kept(
 
 
 def _with_id(fragments: Sequence[Fragment], fragment_id: int) -> Fragment:
-    """That of some fragments, by ascending id."""
+    """Find a fragment by id, in fragments ascending by id."""
     return fragments[bisect_left(fragments, fragment_id, key=attrgetter("id"))]

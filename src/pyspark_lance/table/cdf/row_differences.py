@@ -34,7 +34,7 @@ _Mask = NDArray[np.bool_]
 
 
 def differing_values(old: pa.Array, new: pa.Array) -> _Mask:
-    """Which values differ, shape (len(old),); the arrays have one type and length."""
+    """Return which values differ, shape (len(old),); the arrays have one type and length."""
     if not len(old) or pa.types.is_null(old.type):
         return np.zeros(len(old), dtype=np.bool_)
     if isinstance(old, pa.ExtensionArray):
@@ -51,7 +51,7 @@ def differing_values(old: pa.Array, new: pa.Array) -> _Mask:
 
 
 def _differing_contents(old: pa.Array, new: pa.Array) -> _Mask:
-    """As ``differing_values``; where a value is null the answer means nothing."""
+    """Compare as ``differing_values``; the result is undefined where a value is null."""
     data_type = old.type
     if pa.types.is_struct(data_type):
         rows_differ = np.zeros(len(old), dtype=np.bool_)
@@ -119,7 +119,7 @@ def _numbers(floats: pa.Array, bits: type[np.unsignedinteger[Any]]) -> NDArray[A
 
 
 def _validity(array: pa.Array) -> _Mask | None:
-    """Which values are not null; None for all."""
+    """Return which values are not null; None for all."""
     if not array.null_count:
         return None
     return plain_numbers(pc.is_valid(array))
@@ -140,7 +140,7 @@ def differing_rows(
     read_bytes: ReadBytes,
     batch_bytes: int,
 ) -> _Mask:
-    """Which rows differ in some column, shape (num_rows,).
+    """Return which rows differ in some column, shape (num_rows,).
 
     ``new``: as many, with the same schema; ``batch_bytes``: about as many bytes of one side are
     read at a time.

@@ -25,9 +25,9 @@ from pyspark_lance.table.version.table_files import TableFiles
 
 @dataclass(frozen=True, slots=True)
 class VersionFiles:
-    """How columns are read from one version.
+    """Settings to read columns from one version.
 
-    ``sources``: where each wanted column comes from; ``checks_text``: whether strings that are not
+    ``sources``: source of each requested column; ``checks_text``: whether strings that are not
     UTF-8 are an error.
     """
 
@@ -46,7 +46,7 @@ class BlobSides:
     addresses_after: NDArray[np.uint64]
 
     def in_one_file(self, column: int) -> NDArray[np.bool_]:
-        """Of which rows both are in the same file."""
+        """Return which rows have both blobs in the same file."""
         names: dict[object, int] = {}
         before = self.old.blob_files(column, self.addresses_before, names)
         after = self.new.blob_files(column, self.addresses_after, names)
@@ -61,7 +61,7 @@ class BlobSides:
 
 
 class SideReader:
-    """Reads rows of one version by address, in any order.
+    """Reader of rows of one version by address, in any order.
 
     ``shared``: where rows of its files are read together with those of other sides.
     """
@@ -105,7 +105,7 @@ class SideReader:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def take_bytes(self, column: int, addresses: NDArray[np.uint64]) -> pa.Array:
-        """One wanted column of the rows, with the bytes of blobs."""
+        """Read one requested column of the rows, with the bytes of blobs."""
         source = self._with_bytes.setdefault(column, self.sources[column].with_blobs())
         if source.read is None:
             return source.column(None, len(addresses))

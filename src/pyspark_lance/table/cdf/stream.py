@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 def beginning(followed: FollowedTable) -> StreamOffset:
-    """Where the stream begins; ``BEGINNING`` if that is not there yet."""
+    """Return the start of the stream; ``BEGINNING`` if it does not exist yet."""
     locations = followed.versions()
     resolved = _resolved_beginning(followed, BEGINNING, locations, locations[-1].version)
     if resolved is None:
@@ -63,7 +63,7 @@ def beginning(followed: FollowedTable) -> StreamOffset:
 def latest_offset(
     followed: FollowedTable, start: StreamOffset, limits: StreamLimits, newest: int | None
 ) -> StreamOffset:
-    """Where the batch ends that begins at ``start``, with what recognizes table and rows."""
+    """Return the end of the batch from ``start`` on, with data to recognize table and rows."""
     locations = followed.versions()
     end = _latest_offset(followed, start, limits, newest, locations)
     if end == start:
@@ -116,7 +116,7 @@ def _resolved_beginning(
 
 
 def _beginning_of_all(followed: FollowedTable, oldest: int) -> StreamOffset:
-    """Where a stream begins that a time before the oldest version is given for.
+    """Return the start of a stream from a time before the oldest version.
 
     The rows of that version are no changes since then: most may be older.
     """
@@ -183,13 +183,13 @@ def _end_of_changes(
 
 
 def _must_look(followed: FollowedTable, limits: StreamLimits) -> bool:
-    """Whether how far a batch goes depends on what changed."""
+    """Return whether the extent of a batch depends on the changes."""
     has_budget = limits.rows is not None or limits.num_bytes is not None
     return has_budget or followed.settings.updates is not Updates.SHOWN
 
 
 def _is_cut(followed: FollowedTable, versions: VersionStep) -> bool:
-    """Whether a batch may end in the middle of a step."""
+    """Return whether a batch may end in the middle of a step."""
     is_net = followed.settings.mode is Deduplication.NET_CHANGES
     return not versions.have_other_columns and not is_net
 
@@ -260,9 +260,9 @@ def _shown_at(
 def _stand_since(
     followed: FollowedTable, first: int, versions: Callable[[], Sequence[ManifestLocation]]
 ) -> int:
-    """From which version on, ``first`` or a later one, all look like what the stream shows.
+    """Return the first version, not before ``first``, from which on all have the stream's columns.
 
-    Asked for ever later versions, so that the manifests are read once.
+    Called for ever later versions, so that the manifests are read once.
     """
     if first >= followed.version:
         return first
@@ -354,9 +354,9 @@ class TableStream(FollowedTable):
         return self.versions()[-1].version
 
     def newest_offset(self, start: StreamOffset = BEGINNING) -> StreamOffset:
-        """Where a batch of everything ends, with what recognizes table and rows.
+        """Return the end of a batch of everything, with data to recognize table and rows.
 
-        ``start``: what was returned before.
+        ``start``: an offset that was returned before.
         """
 
         def look() -> StreamOffset:
@@ -367,9 +367,9 @@ class TableStream(FollowedTable):
         return retry_if_removed(self.table.store(), look)
 
     def beginning(self) -> StreamOffset:
-        """Where the stream begins by what is there now; ``BEGINNING`` if that is not there yet.
+        """Return the start of the stream in the current versions; ``BEGINNING`` if none exists.
 
-        For those that cannot ask for an offset after ``BEGINNING`` and log it: a stream of a
+        For callers that cannot request and log an offset after ``BEGINNING``: a stream of a
         snapshot begins at ``BEGINNING``, too.
         """
         return retry_if_removed(self.table.store(), lambda: beginning(self))
@@ -377,7 +377,7 @@ class TableStream(FollowedTable):
     def latest_offset(
         self, start: StreamOffset, limits: StreamLimits, newest: int | None = None
     ) -> StreamOffset:
-        """Where the batch ends that begins at ``start``; ``start`` itself if there is nothing new.
+        """Return the end of the batch from ``start`` on; ``start`` itself if there is nothing new.
 
         ``limits``: how much a batch holds; one row at least. ``newest``: versions after this one do
         not count.

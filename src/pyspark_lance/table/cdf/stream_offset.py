@@ -38,13 +38,13 @@ class StreamOffset:
     live: LiveRows | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuses a cursor that is nowhere."""
+        """Reject an inconsistent cursor."""
         if (self.rows > 0) != (self.target is not None) or self.version < -1 or self.rows < 0:
             raise CorruptFileError(f"{self} is not a valid stream offset")
 
     @property
     def is_in_snapshot(self) -> bool:
-        """Whether the first snapshot is not done."""
+        """Whether the first snapshot is not complete."""
         return self.version < 0
 
     @property
@@ -53,7 +53,7 @@ class StreamOffset:
         return self.version if self.target is None else self.target
 
     def to_json(self) -> dict[str, int | str]:
-        """As the checkpoint keeps it."""
+        """Serialize for the checkpoint."""
         known: dict[str, int | str] = {"f": _FORMAT, "v": self.version}
         if self.target is not None:
             known |= {"i": self.rows, "t": self.target}
@@ -67,7 +67,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> StreamOffset:
-        """Reads what ``to_json`` made."""
+        """Parse the output of ``to_json``."""
         if value.get("f") != _FORMAT:
             raise CorruptFileError(
                 f"the checkpoint of the stream holds {dict(value)!r}",
@@ -92,7 +92,7 @@ BEGINNING = StreamOffset()
 
 
 class Updates(enum.Enum):
-    """What a stream does with commits that do not only add rows."""
+    """Policy of a stream for commits that do more than add rows."""
 
     SHOWN = "all changes are shown"
     REFUSED = "an error"
@@ -110,13 +110,13 @@ class StreamLimits:
 
     @property
     def are_none(self) -> bool:
-        """Whether a batch takes all there is."""
+        """Whether a batch is unlimited."""
         return self == StreamLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """Where a stream begins, and what it shows."""
+    """Start and output of a stream."""
 
     starting: Bound = OPEN  # Where it begins; open is the snapshot of the newest version.
     begins_after_newest: bool = False  # It begins after what is newest with the first batch.
@@ -126,7 +126,7 @@ class StreamSettings:
     fails_on_data_loss: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Reject a plain value."""
         check_enum(self.mode, Deduplication)
 
     @property
@@ -144,7 +144,7 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """What is shown of a batch."""
+    """Rows and columns that a batch shows."""
 
     shown: Sequence[Field]  # All columns of the table, as shown.
     columns: Sequence[Field]  # Those that are wanted, possibly cut down.

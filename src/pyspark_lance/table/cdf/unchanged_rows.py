@@ -59,7 +59,7 @@ class LiveRows:
     columns: str  # Digest of the columns; '' if they are not known.
 
     def to_text(self) -> str:
-        """As a checkpoint keeps it."""
+        """Serialize for the checkpoint."""
         return f"{self.stamped}-{self.count}-{self.next_row_id}-{self.columns}"
 
     @classmethod

@@ -1,8 +1,8 @@
-"""Which rows two versions of a table do not share: by manifests and lineage, without row data.
+"""Rows that two versions of a table do not share: by manifests and lineage, without row data.
 
-Fragments that are the same in both are passed over.  Of the others, a row is known by its row id:
-one that only the older version has was deleted, one that only the newer has was inserted, and one
-that both have may have changed if its lineage says so, or if its values lie in another file.
+Fragments that are equal in both are skipped.  In the remaining ones, a row is identified by its row
+id: one that only the older version has was deleted, one that only the newer has was inserted, and
+one that both have may have changed according to its lineage, or if its values are in another file.
 
 Source: docs/format/table-format.md, sections 6.3, 7.2, 7.4.
 """
@@ -47,13 +47,13 @@ class FragmentRows:
 
     @property
     def num_rows(self) -> int:
-        """How many they are."""
+        """Number of rows."""
         return self.fragment.num_rows if self.offsets is None else len(self.offsets)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionChanges:
-    """From one version to a later one."""
+    """Changes from one version to a later one."""
 
     before: Snapshot | None  # The older version; None for the table before it had any.
     after: Snapshot
@@ -65,9 +65,9 @@ class VersionChanges:
 def version_changes(
     before: Snapshot | None, after: Snapshot, shown: tuple[Set[int], Set[int]] | None = None
 ) -> VersionChanges:
-    """Compares two versions of one table that keeps row ids.
+    """Compare two versions of one table with stable row ids.
 
-    The cost follows the fragments that are not the same, and the rows that left their place.
+    The cost depends on the fragments that differ, and the rows that moved.
 
     ``before``: the older version; None for none. ``shown``: field ids of each whose values count;
     None for those that both have.
@@ -147,7 +147,7 @@ def live_offsets(snapshot: Snapshot, rows: FragmentRows) -> OffsetSet:
 def overlapping(
     ones: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]
 ) -> NDArray[np.bool_]:
-    """Which of ``ones`` share a number with any of ``others``; both bounds belong to a range."""
+    """Return which of ``ones`` overlap any of ``others``; both are inclusive ranges."""
     if not ones or not others:
         return np.zeros(len(ones), dtype=np.bool_)
     low, high = np.array(others, dtype=np.uint64).T
@@ -176,7 +176,7 @@ class _SameFragment:
 
     @cached_property
     def _deleted(self) -> tuple[DeletionVector, DeletionVector]:
-        """In the older and in the newer version."""
+        """Deletion vectors in the older and in the newer version."""
         nothing = DeletionVector.empty()
         old = self._before.deletion_vector(self._fragment) or nothing
         if self._fragment.deletion_file == self._successor.deletion_file:
@@ -226,7 +226,7 @@ def _field_ids(snapshot: Snapshot | None) -> Set[int]:
 
 
 def holds_any(fragment: Fragment, fields: Set[int]) -> bool:
-    """Whether a file of the fragment holds one of the fields."""
+    """Return whether a file of the fragment holds one of the fields."""
     return bool(fields) and any(not fields.isdisjoint(file.fields) for file in fragment.files)
 
 
@@ -236,12 +236,12 @@ def _places(fragment: Fragment, fields: Set[int]) -> Mapping[int, str]:
 
 
 def _same_places(old: Fragment, new: Fragment) -> bool:
-    """Whether each offset means the same row in both."""
+    """Return whether each offset is the same row in both."""
     return old.row_ids == new.row_ids and old.physical_rows == new.physical_rows
 
 
 def _only_moves_rows(before: Snapshot, after: Snapshot) -> bool:
-    """Whether the newer version is a compaction of the older one."""
+    """Return whether the newer version is a compaction of the older one."""
     if after.version != before.version + 1:
         return False
     transaction = transaction_of(after.store, after.file)
@@ -254,7 +254,7 @@ def _matched(
     after: Snapshot,
     appeared: Sequence[FragmentRows],
 ) -> tuple[list[FragmentRows], list[FragmentRows], list[RetainedRows]]:
-    """What really vanished, what really appeared, and what both have at other places."""
+    """Return the removed rows, the added rows, and those that both have at other positions."""
     old_bounds, new_bounds = (
         [bounds_of(rows.fragment) for rows in side] for side in (vanished, appeared)
     )
@@ -307,7 +307,7 @@ class _RemovedRows:
         )
 
     def find(self, row_ids: _U64Array) -> tuple[_U64Array, NDArray[np.bool_]]:
-        """Where rows are, and which of them are here at all."""
+        """Return the addresses of rows, and which of them exist here."""
         addresses, found = self._index.addresses_of(row_ids)
         for fragment_id, inside in group_by_fragment(addresses[found]).items():
             self._found[fragment_id].add(inside)
@@ -331,7 +331,7 @@ class _RemovedRows:
         return {owner: file_group(part.fragment) for owner, part in self._parts.items()}
 
     def fragments(self, addresses: _U64Array) -> tuple[Fragment, ...]:
-        """Those that have the rows at ``addresses``."""
+        """Return the fragments that have the rows at ``addresses``."""
         owners = np.unique(fragment_ids(addresses)).tolist()
         return tuple(self._parts[owner].fragment for owner in owners)
 

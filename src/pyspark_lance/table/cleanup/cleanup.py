@@ -72,7 +72,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy:
-    """Selects old versions: those that meet all given conditions."""
+    """Selection of old versions: those that match all given conditions."""
 
     older_than_s: float | None = None  # Minimum age.
     before_version: int | None = None  # Exclusive upper bound of version numbers.
@@ -114,12 +114,12 @@ class CleanupResult:
 
     @property
     def numFiles(self) -> int:  # noqa: N802
-        """Of all kinds."""
+        """Number of files of all kinds."""
         return sum(self.files.values())
 
     @property
     def numBytes(self) -> int:  # noqa: N802
-        """Of all kinds."""
+        """Bytes of files of all kinds."""
         return sum(self.bytes.values())
 
 

@@ -84,7 +84,7 @@ class BinSorting:
 
 @dataclass(frozen=True, slots=True)
 class SampleTask:
-    """Takes every n-th row of some splits."""
+    """Task that reads every n-th row of some splits."""
 
     sorting: BinSorting
     slices: tuple[ScanSplit, ...]
@@ -110,7 +110,7 @@ class SampleTask:
 
 @dataclass(frozen=True, slots=True)
 class SortTask:
-    """Sorts the live rows of some splits, ascending by address."""
+    """Task that sorts the live rows of some splits, ascending by address."""
 
     sorting: BinSorting
     slices: tuple[ScanSplit, ...]
@@ -137,7 +137,7 @@ class SortTask:
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Merges and writes adjacent ranges of runs."""
+    """Task that merges and writes adjacent ranges of runs."""
 
     sorting: BinSorting
     runs: tuple[Run, ...]

@@ -72,7 +72,7 @@ def _in_words(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """What a caller asks of a compaction; see ``CompactionOptions`` for the fields.
+    """Settings of a compaction by its caller; see ``CompactionOptions`` for the fields.
 
     None: as the table is configured, or the default.
     """
@@ -206,7 +206,7 @@ def rows_per_fragment(fragments: Bin, options: CompactionOptions) -> int:
 
 
 class Candidate(enum.Enum):
-    """How a compaction treats a fragment."""
+    """Treatment of a fragment by a compaction."""
 
     NO = "stays as it is"
     ALONE = "is rewritten, whatever its neighbours are"
@@ -228,7 +228,7 @@ def candidate(fragment: Fragment, options: CompactionOptions) -> Candidate:
 
 
 class IndexCoverage:
-    """Which index entries cover a fragment, by their position."""
+    """Index entries that cover a fragment, by their position."""
 
     def __init__(self, indices: Sequence[IndexMetadata]) -> None:
         self._indices = [index for index in indices if index.fields]

@@ -34,7 +34,7 @@ WORTH_COUNTING_S = 2.0
 
 
 class RewriteMode(enum.StrEnum):
-    """How updated values are written."""
+    """Method to write updated values."""
 
     AUTO = "auto"
     ROWS = "rows"

@@ -34,7 +34,7 @@ def stored_key(schema: LanceSchema) -> tuple[str, ...]:
 
 
 class NewKeys:
-    """Collects keys, batch by batch; ``names``: their columns, or none to collect nothing."""
+    """Collector of keys, batch by batch; ``names``: their columns, none to collect nothing."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names

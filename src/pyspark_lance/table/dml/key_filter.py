@@ -157,7 +157,7 @@ class KeyFilter:
 
 
 class KeyCollector:
-    """Builds a filter of keys, batch by batch."""
+    """Builder of a filter of keys, batch by batch."""
 
     def __init__(self) -> None:
         self._hashes: list[NDArray[np.uint64]] = []

@@ -38,7 +38,7 @@ _V = TypeVar("_V")
 
 
 class Match(enum.Enum):
-    """Which rows a clause applies to."""
+    """Rows that a clause applies to."""
 
     MATCHED = "WHEN MATCHED"
     NOT_MATCHED = "WHEN NOT MATCHED"

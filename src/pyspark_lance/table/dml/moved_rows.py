@@ -336,7 +336,7 @@ def _assembled(fields: Sequence[Field], values: dict[str, pa.Array]) -> pa.Recor
 
 
 class _RowSource:
-    """Reads rows of the pinned version by address."""
+    """Reader of rows of the pinned version by address."""
 
     def __init__(self, plan: DmlPlan) -> None:
         self._plan = plan

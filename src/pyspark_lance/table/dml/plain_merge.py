@@ -104,7 +104,7 @@ def plain_changes(
 
 
 class _Matcher:
-    """Matches source rows with the target rows of a bucket."""
+    """Join of source rows with the target rows of a bucket."""
 
     def __init__(self, merge: PlainMerge, target: Sequence[pa.RecordBatch]) -> None:
         self._merge = merge

@@ -53,7 +53,7 @@ Piece = tuple[NDArray[np.int64], pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class RewriteColumnsRequest:
-    """What an executor needs to rewrite columns; picklable."""
+    """Request to an executor to rewrite columns; picklable."""
 
     files: TableFiles
     read_version: int

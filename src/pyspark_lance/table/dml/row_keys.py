@@ -26,7 +26,7 @@ MAX_ROWS: Final = 256
 
 
 class RowKeys:
-    """Collects the hashes of the keys of written rows; ``names``: of the key columns."""
+    """Collector of the hashes of the keys of written rows; ``names``: of the key columns."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names

@@ -75,7 +75,7 @@ Tasks = list[list[pa.RecordBatch]]
 
 
 class StageRunner(Protocol[Rows]):
-    """Runs stages over rows that are distributed over tasks."""
+    """Runner of stages over rows that are distributed over tasks."""
 
     def run(
         self,
@@ -120,7 +120,7 @@ class StageRunner(Protocol[Rows]):
 
 
 class LocalRunner:
-    """Runs stages sequentially in this process; rows are one list of batches per task."""
+    """Sequential runner of stages in this process; rows are one list of batches per task."""
 
     def __init__(self, buckets: int = 1) -> None:
         self._buckets = buckets

@@ -190,7 +190,7 @@ def _states(line: Sequence[Ancestor], row_id: int) -> Iterator[RowState]:
 
 
 class _Restores:
-    """Finds restores, with each version looked up once."""
+    """Cached lookup of restores by version."""
 
     def __init__(self) -> None:
         self._known: dict[int, bool] = {}

@@ -58,7 +58,7 @@ class _RowSets:
         return int(self.keys.nbytes) + 4096
 
     def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
-        """Those of some fragments of which it knows all rows: all that its entry covers."""
+        """Return the given fragments whose rows are all indexed: all that its entry covers."""
         return fragments
 
     @classmethod

@@ -98,7 +98,7 @@ class BTree:
         return int(2 * ends + self.null_count.nbytes) + 4096
 
     def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
-        """Those of some fragments of which it knows all rows: all that its entry covers."""
+        """Return the given fragments whose rows are all indexed: all that its entry covers."""
         return fragments
 
     def rows_of(self, query: ColumnQuery, limits: Limits) -> NDArray[np.uint64] | None:

@@ -165,7 +165,7 @@ def lock_segments(snapshot: Snapshot, indexed: Field, kind: str) -> Iterator[lis
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """Whether scans use a segment."""
+    """Use of a segment by scans."""
 
     is_asked: bool  # Whether scans use it.
     note: str = ""  # Why it is not used, or for which fragments, if any.

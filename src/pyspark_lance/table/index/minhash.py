@@ -139,7 +139,7 @@ def _tokenizer_of(message: bytes) -> TokenizerOptions:
 
 
 class Signer:
-    """Makes signatures of texts."""
+    """Generator of signatures of texts."""
 
     def __init__(self, options: MinHashOptions) -> None:
         self.options = options

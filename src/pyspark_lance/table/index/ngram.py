@@ -71,7 +71,7 @@ class NgramIndex:
         return int(self.tokens.nbytes) + 4096
 
     def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
-        """Those of some fragments of which it knows all rows: all that its entry covers."""
+        """Return the given fragments whose rows are all indexed: all that its entry covers."""
         return fragments
 
     def rows_of(self, query: ColumnQuery, limits: Limits) -> NDArray[np.uint64] | None:
@@ -91,7 +91,7 @@ class NgramIndex:
         return np.array(rows, np.uint64) if len(rows) <= limits.most_rows else None
 
     def rows_at(self, places: NDArray[np.int64]) -> list[BitMap64]:
-        """What the rows are called that have some tokens, by the indices of these."""
+        """Read the row ids or addresses of the rows with some tokens, by the indices of these."""
         return [self._parse(one.as_buffer()) for one in self.file.take("posting_list", places)]
 
     def _parse(self, stored: pa.Buffer | None) -> BitMap64:

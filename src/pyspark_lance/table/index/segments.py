@@ -185,7 +185,7 @@ def field_at(fields: Sequence[Field], path: ColumnPath) -> tuple[Field | None, b
 
 
 def indexed_field_at(fields: Sequence[Field], path: ColumnPath) -> tuple[Field | None, bool]:
-    """Like ``field_at``, also for lists."""
+    """Find a field like ``field_at``, also for lists."""
     is_inside_struct = False
     for depth, name in enumerate(path):
         field = next((field for field in fields if field.name == name), None)

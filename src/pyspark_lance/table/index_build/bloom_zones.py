@@ -1,4 +1,4 @@
-"""Makes the zones of a bloom filter index and writes its file, from the rows of a scan.
+"""Builder of the zones of a bloom filter index from the rows of a scan, and writer of its file.
 
 Source: docs/format/table-format.md, section 10.6.
 """
@@ -33,7 +33,7 @@ _MAX_BLOCKS: Final = 1 << 22
 
 
 def can_have_bloom_filter(data_type: pa.DataType) -> bool:
-    """Whether Lance has bloom filters of a type."""
+    """Return whether Lance has bloom filters of a type."""
     types = pa.types
     return bool(
         types.is_integer(data_type)
@@ -52,7 +52,7 @@ def write_bloom_filters(
     rows: Iterable[tuple[pa.Array, NDArray[np.uint64]]],
     rows_per_zone: int,
 ) -> dict[str, int]:
-    """Writes the file of a segment.
+    """Write the file of a segment.
 
     ``uuid``: Names the segment. ``rows``: Values with their addresses, in the order of these.
     ``rows_per_zone``: Live rows of a zone. Returns the length of the file in bytes, by its name.
@@ -86,7 +86,7 @@ def num_blocks(num_values: int, false_positives: float = FALSE_POSITIVES) -> int
 
 
 def _false_positives(mean: float) -> float:
-    """Of a filter with ``mean`` values in a block: the sum over how many a block may have."""
+    """Compute the false positive rate of a filter with ``mean`` values in a block on average."""
     counts = np.arange(int(mean + 20 * math.sqrt(mean) + 40))
     factorials = np.concatenate([[0.0], np.cumsum(np.log(counts[1:]))])
     shares = np.exp(counts * math.log(mean) - mean - factorials)

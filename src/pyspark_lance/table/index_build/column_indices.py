@@ -1,9 +1,9 @@
-"""Makes indices of columns of every kind, and keeps them in order: commits of CreateIndex.
+"""Creation and maintenance of column indices of every kind: commits of CreateIndex.
 
-Each segment of an index covers some fragments, and is made by one task; a zone map is one segment,
-of which tasks make the zones.  What is built is planned
-from one version; what others append meanwhile is not covered, and read as before.  Values that
-others change in place, or rows that they move, are a conflict: the work is planned again.
+Each segment of an index covers some fragments, and is built by one task; a zone map is one segment,
+whose zones are built by several tasks.  A build is planned from one version; rows appended
+concurrently are not covered, and scanned as before.  Values changed in place, or rows moved, by
+concurrent commits are a conflict: the work is planned again.
 
 Source: docs/format/table-format.md, section 10.6.
 """
@@ -67,10 +67,10 @@ _DETAILS: Final = {
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class IndexResult:
-    """What became of indices.
+    """Result of an operation on indices.
 
     Attributes:
-        version: The version it made; None when there was nothing to do.
+        version: The new version; None if there was nothing to do.
         names: The indices that have new segments.
         numSegments: New segments of all of them.
         numRows: Live rows that these cover.
@@ -89,7 +89,7 @@ def create_index(
     *,
     run: RunTasks = run_local,
 ) -> IndexResult:
-    """Makes an index of each column, in one version."""
+    """Create an index of each column, in one version."""
     settings = settings or ChangeSettings()
     return _carry_out(table, lambda: plan_index(table, request, settings), settings, run)
 
@@ -104,11 +104,11 @@ def refresh_indices(
     joins_segments: bool = False,
     rows_per_joined: int = ROWS_PER_JOINED_SEGMENT,
 ) -> IndexResult:
-    """Adds segments over the fragments that indices do not cover; forgets those that cover none.
+    """Add segments over fragments that indices do not cover; remove those that cover none.
 
     ``name``: Of one index; None for all of ``INDEX_KINDS``. ``rows_per_segment``: Live rows that a
-    segment is to cover. ``joins_segments``: Whether small segments are merged.
-    ``rows_per_joined``: Live rows of a segment of a B-tree that comes of others.
+    segment is to cover. ``joins_segments``: Whether small segments are merged. ``rows_per_joined``:
+    Live rows of a merged segment of a B-tree.
     """
     settings = settings or ChangeSettings()
 
@@ -129,7 +129,7 @@ optimize_indices = partial(refresh_indices, joins_segments=True)
 
 
 def drop_index(table: Table, name: str, settings: ChangeSettings | None = None) -> MetadataResult:
-    """Removes all segments of an index of any kind; cleanup removes their files."""
+    """Remove all segments of an index of any kind; cleanup removes their files."""
 
     def plan(newest: Snapshot) -> Operation:
         return CreateIndex(removed_indices=entries_of(newest, name))
@@ -148,7 +148,7 @@ def _carry_out(
 
 
 def commit_index(plan: IndexPlan, built: Sequence[BuiltPart], work: UnitOfWork) -> IndexResult:
-    """Makes the version that has the segments."""
+    """Commit the version that has the segments."""
     if plan.change.is_done or not plan.wanted:
         return IndexResult()
     segments = [part for part in built if isinstance(part, BuiltSegment)]

@@ -1,7 +1,7 @@
-"""Plans indices of columns: which segments are made, and which fragments each of them covers.
+"""Plans of column indices: which segments are built, and which fragments each of them covers.
 
-Each segment of an index covers some fragments, and is made by one task; a zone map is one segment,
-of which tasks make the zones.
+Each segment of an index covers some fragments, and is built by one task; a zone map is one segment,
+whose zones are built by several tasks.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class PlannedIndex:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """What is to be built; picklable."""
+    """Indices to build; picklable."""
 
     change: DmlPlan
     segmented: tuple[PlannedIndex, ...] = ()
@@ -122,7 +122,7 @@ class IndexPlan:
 
     @property
     def tasks(self) -> tuple[IndexTask, ...]:
-        """What the executors do; those of segments first."""
+        """Tasks of the executors; those of segments first."""
         zones = () if self.zone_maps is None else self.zone_maps.tasks
         return (*(task for planned in self.segmented for task in planned.tasks), *zones)
 
@@ -163,7 +163,7 @@ def check_kind(kind: str, kinds: Sequence[str]) -> None:
 
 
 def plan_index(table: Table, request: IndexRequest, settings: ChangeSettings) -> IndexPlan:
-    """What ``create_index`` builds; writes nothing."""
+    """Plan ``create_index``; write nothing."""
     check_kind(request.kind, INDEX_KINDS)
     if request.text is not None and request.kind != INVERTED:
         raise InvalidInputError(f"a {request.kind} index has no tokens of texts")
@@ -205,9 +205,9 @@ def plan_index_refresh(
     *,
     rows_per_joined: int | None = None,
 ) -> IndexPlan:
-    """What ``refresh_indices`` and ``optimize_indices`` build; writes nothing.
+    """Plan ``refresh_indices`` and ``optimize_indices``; write nothing.
 
-    ``rows_per_joined``: of a segment that comes of others; None to leave others as they are.
+    ``rows_per_joined``: of a merged segment; None to leave existing segments as they are.
     """
     change = plan_change(table, settings)
     snapshot = change.snapshot()
@@ -251,7 +251,7 @@ def _planned(
 def _named(
     snapshot: Snapshot, path: tuple[Field, ...], request: IndexRequest
 ) -> tuple[str, tuple[IndexMetadata, ...]]:
-    """What an index is called, and the entries that it takes the place of."""
+    """Return the name of an index, and the entries that it replaces."""
     own = [e for e in snapshot.indices if _is_over(e, request.kind, path[-1])]
     taken = {entry.name for entry in snapshot.indices}
     spelled = ".".join(part.name for part in path)
@@ -416,9 +416,9 @@ def _stored_groups(
 
 
 def _can_be_merged(snapshot: Snapshot, entry: IndexMetadata, text: TokenizerOptions | None) -> bool:
-    """Whether the rows of a segment can be taken from its files, where they lie in order.
+    """Return whether the rows of a segment can be read from its files, where they are in order.
 
-    ``text``: how the merged segment makes tokens, if it is one of texts.
+    ``text``: tokenizer settings of the merged segment, if it indexes texts.
     """
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     return (
@@ -454,7 +454,7 @@ def _tasks(
     rows_per_segment: int,
     rows_per_zone: int = ROWS_PER_ZONE,
 ) -> tuple[SegmentTask, ...]:
-    """One for each segment: whole fragments that follow each other, about as many rows in each."""
+    """Plan one task per segment: consecutive whole fragments, about as many rows in each."""
     nothing = empty_task(snapshot, kind, path)
     scans = plan_scan(snapshot, _request(snapshot, kind, path))
     slices = {part.fragment.id: part for scan in scans for part in scan.slices}
@@ -498,7 +498,7 @@ def empty_task(snapshot: Snapshot, kind: str, path: tuple[Field, ...]) -> Segmen
 
 
 def _groups(num_rows: Sequence[int], rows_per_group: int) -> list[range]:
-    """Cuts a sequence of positive counts where about as many rows are in each part."""
+    """Split a sequence of positive counts into parts of about as many rows."""
     if not num_rows:
         return [range(0)]
     total = sum(num_rows)
@@ -514,13 +514,13 @@ def _groups(num_rows: Sequence[int], rows_per_group: int) -> list[range]:
 
 
 def names_moved_rows(snapshot: Snapshot, entry: IndexMetadata, fragments: Collection[int]) -> bool:
-    """Whether a bitmap or label list index names rows that are live outside of some fragments.
+    """Return whether a bitmap or label list index refers to rows that moved out of its fragments.
 
-    An update keeps the id of a row, and moves the row to another fragment.  Lance takes what any
-    segment says of a row that any of them covers: as soon as another segment covers the new
-    fragment, the old value counts as well.  So such a segment is rebuilt before that.
+    An update keeps the id of a row, and moves the row to another fragment.  Lance applies all
+    segments to a row that any of them covers: as soon as another segment covers the new fragment,
+    the old value counts as well.  So such a segment is rebuilt before that.
 
-    Also where that is unknown: its files are damaged, or the rows of one value take 64 MiB.
+    True also if that is unknown: its files are damaged, or the rows of one value take 64 MiB.
     """
     ids = row_id_index(snapshot)
     try:

@@ -44,7 +44,7 @@ IDS: Final = "ids"
 
 
 class RowSorter(ExternalSorter):
-    """Sorts rows of two columns, ``values`` and ``ids``: nulls first."""
+    """Sorter of rows of two columns, ``values`` and ``ids``: nulls first."""
 
     def __init__(
         self, data_type: pa.DataType, most_rows: int = MAX_ROWS, most_bytes: int = MAX_BYTES
@@ -53,7 +53,7 @@ class RowSorter(ExternalSorter):
         self._schema = pa.schema([pa.field(VALUES, data_type), pa.field(IDS, pa.uint64())])
 
     def add(self, values: pa.Array, ids: NDArray[np.uint64]) -> None:
-        """Takes rows, in any order."""
+        """Add rows, in any order."""
         columns = [values, plain_array(ids)]
         self.add_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
@@ -172,7 +172,7 @@ def _rows_of_sets(
 
 
 class LiveRows:
-    """Which addresses are of live rows of some fragments."""
+    """Addresses of the live rows of some fragments."""
 
     def __init__(
         self, files: TableFiles, fragments: tuple[Fragment, ...], stable_row_ids: bool
@@ -205,7 +205,7 @@ class LiveRows:
         return (addresses & _OFFSETS).astype(np.int64) - (until - before)
 
     def are_among(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which of some addresses are; shape (n,)."""
+        """Return which of some addresses are live; shape (n,)."""
         is_live, places = self.place_of(addresses)
         if not len(self._ids):
             return is_live
@@ -218,7 +218,7 @@ class LiveRows:
 
 
 class CurrentRows:
-    """What the rows of a segment are called now, without those that are gone.
+    """Mapping of a segment's rows to their current row ids or addresses, without deleted ones.
 
     ``stable_row_ids``: Whether the table has them.
     """
@@ -257,7 +257,7 @@ class CurrentRows:
 
 
 class _Moves:
-    """Where compactions moved rows: the n-th live row of all old fragments is the n-th new one."""
+    """Moves of rows by compactions: the n-th live row of all old fragments is the n-th new one."""
 
     def __init__(
         self, files: TableFiles, moved: tuple[MovedRows, ...], stable_row_ids: bool

@@ -1,4 +1,4 @@
-"""Writes a segment of a MinHash index: signatures of texts, and the sorted keys of their bands."""
+"""Writer of a MinHash index segment: signatures of texts, and the sorted keys of their bands."""
 
 from __future__ import annotations
 

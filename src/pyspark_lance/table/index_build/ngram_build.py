@@ -117,7 +117,7 @@ _ASCII: Final = np.array([_digit(chr(code).lower()) for code in range(0x80)], np
 
 
 class NgramPostings(external_sort.SortedRuns):
-    """Collects rows by token; what does not fit into memory waits in temporary files."""
+    """Collector of rows by token; spills to temporary files."""
 
     def __init__(self, most_bytes: int = external_sort.MAX_BYTES) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class NgramPostings(external_sort.SortedRuns):
         self._num_rows = 0  # Of all bitmaps.
 
     def add(self, texts: pa.Array, ids: NDArray[np.uint64]) -> None:
-        """Adds strings, and what their rows are called."""
+        """Add strings, and the ids or addresses of their rows."""
         tokens, rows = trigrams(texts)
         self._pending.append((tokens, ids[rows]))
         self._num_pending += len(tokens)
@@ -136,7 +136,7 @@ class NgramPostings(external_sort.SortedRuns):
             self._collect()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All tokens, ascending, with their rows; a token may come twice."""
+        """Yield all tokens, ascending, with their rows; a token may occur twice."""
         self._collect()
         streams = self.streams()
         return merged_postings([*streams, _as_batches(self._sorted())])
@@ -196,7 +196,7 @@ def stored_postings(
 def write_postings(
     store: ObjectStore, uuid: UUID, batches: Iterable[pa.RecordBatch]
 ) -> dict[str, int]:
-    """Writes the file of a segment; returns its length in bytes, by its name."""
+    """Write the file of a segment; return its length in bytes, by its name."""
     with SegmentOutput(store, uuid, NGRAM_FILE, _SCHEMA) as output:
         for batch in batches:
             output.write(batch)

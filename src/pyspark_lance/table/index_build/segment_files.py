@@ -1,4 +1,4 @@
-"""Writes the files of index segments from sorted rows: pages of a B-tree, sets of a bitmap index.
+"""Writers of index segments from sorted rows: pages of a B-tree, sets of a bitmap index.
 
 Source: docs/format/table-format.md, section 10.6.
 """
@@ -38,7 +38,7 @@ _OFFSETS: Final = np.uint64((1 << OFFSET_BITS) - 1)
 def write_btree(
     store: ObjectStore, uuid: UUID, data_type: pa.DataType, rows: Iterable[pa.RecordBatch]
 ) -> dict[str, int]:
-    """Writes the files of a segment of a B-tree.
+    """Write the files of a segment of a B-tree.
 
     ``rows``: all rows: ``values`` and ``ids``, sorted. Returns the lengths of the files in bytes,
     by name.
@@ -73,7 +73,7 @@ def write_sets(
     rows: Iterable[pa.RecordBatch],
     null_lists: Mapping[int, BitMap] | None = None,
 ) -> dict[str, int]:
-    """Writes the file of a segment that has the set of rows of each value.
+    """Write the file of a segment that has the set of rows of each value.
 
     ``rows``: all ``values`` with ``ids`` of their rows, sorted; a pair may come twice.
     ``null_lists``: of an index of labels: the rows whose list is null. Returns the lengths of the
@@ -141,7 +141,7 @@ class SegmentOutput:
             raise
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Goes on with rows."""
+        """Append rows."""
         self.writer.write(batch)
 
 

@@ -1,4 +1,4 @@
-"""Makes a segment of an index over some fragments: what an executor does to build an index."""
+"""Task of an executor that builds a segment of an index over some fragments."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class BuiltSegment:
 
 
 def check_can_be_indexed(kind: str, field: Field, name: str) -> None:
-    """Refuses a column that cannot have an index of a kind."""
+    """Reject a column that cannot have an index of a kind."""
     if field.is_blob or field.logical_type == "json":
         kind_of_values = None
     else:

@@ -57,7 +57,7 @@ _Held: TypeAlias = tuple[NDArray[np.int32], _Words, _Words]
 
 
 class TextPostings(external_sort.SortedRuns):
-    """Collects documents by token.
+    """Collector of documents by token.
 
     ``ids`` and ``lengths``, in the order of documents, are complete when all texts were added.
     """
@@ -123,7 +123,7 @@ class TextPostings(external_sort.SortedRuns):
                 yield pa.RecordBatch.from_pydict(columns)
 
     def add(self, texts: pa.Array, ids: _Ids) -> None:
-        """Adds strings or lists of strings, and what their rows are called."""
+        """Add strings or lists of strings, and the ids or addresses of their rows."""
         self._texts.append((texts, ids))
         self._text_rows += len(texts)
         self._text_bytes += texts.nbytes
@@ -131,13 +131,13 @@ class TextPostings(external_sort.SortedRuns):
             self._tokenize()
 
     def documents(self) -> tuple[_Ids, _Words]:
-        """What the rows of the documents are called, and how many tokens each has."""
+        """Return the row id or address of each document, and its number of tokens."""
         self._tokenize()
         ids = np.concatenate([np.empty(0, np.uint64), *self._ids])
         return ids, np.concatenate([np.empty(0, np.uint32), *self._lengths])
 
     def terms(self) -> Iterator[Terms]:
-        """All tokens, ascending by their bytes, with their documents; some at a time."""
+        """Yield all tokens, ascending by their bytes, with their documents; in blocks."""
         self._tokenize()
         if not self.paths and not self._stored:
             return map(_as_terms, self._sorted()) if self._held else iter(())
@@ -216,7 +216,7 @@ class TextPostings(external_sort.SortedRuns):
 def write_text_segment(
     store: ObjectStore, uuid: UUID, options: TokenizerOptions, postings: TextPostings
 ) -> dict[str, int]:
-    """Writes the files of a segment; returns their lengths in bytes, by name."""
+    """Write the files of a segment; return their lengths in bytes, by name."""
     ids, lengths = postings.documents()
     encoder = PostingEncoder(lengths, options.block_size)
     codecs = _codecs(options)

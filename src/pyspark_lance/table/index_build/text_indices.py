@@ -1,4 +1,4 @@
-"""What is known of the segments of a full-text index when more rows are added to it."""
+"""Settings and state of the segments of a full-text index, for adding more rows to it."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def index_kind(name: str) -> str:
 
 
 def tokenizer_options(kind: str, given: Mapping[str, Any]) -> TokenizerOptions | None:
-    """How an index of a kind makes tokens; None if nothing is said of it.
+    """Parse the tokenizer options of an index of a kind; None if none are given.
 
     ``given``: by the names of Lance; None for its defaults.
 
     Raises:
-        InvalidInputError: Another kind of index is given such options, or a value is none.
+        InvalidInputError: Options of another kind of index, or an invalid value.
     """
     known = {name: value for name, value in given.items() if value is not None}
     if known and kind != INVERTED:
@@ -65,12 +65,12 @@ def tokenizer_options(kind: str, given: Mapping[str, Any]) -> TokenizerOptions |
 def options_to_refresh(
     snapshot: Snapshot, entries: Sequence[IndexMetadata], *, is_named: bool
 ) -> TokenizerOptions | None:
-    """How further segments of an index make tokens; None if it has to stay as it is.
+    """Return the tokenizer options of further segments; None if the index has to stay as it is.
 
-    ``is_named``: whether the caller asked for this index.
+    ``is_named``: whether the caller named this index.
 
     Raises:
-        UnsupportedFeatureError: No tokens can be made as the named index has them.
+        UnsupportedFeatureError: The tokenizer of the named index is not supported.
     """
 
     def options() -> TokenizerOptions:
@@ -159,14 +159,13 @@ def _partitions(file: IndexFile) -> list[int]:
 def names_rows_elsewhere(
     snapshot: Snapshot, entry: IndexMetadata, fragments: Collection[int]
 ) -> bool:
-    """Whether a segment names live rows outside of the fragments that it answers for.
+    """Return whether a segment refers to live rows outside of the fragments that it covers.
 
     An update keeps the row id and moves the row; values written in place take a fragment out of the
-    bitmap.  Lance takes what any segment says of a row that any of them covers: as soon as another
-    segment covers the row, its old text counts as well.  So such a segment is rebuilt before
-    that.
+    bitmap.  Lance applies all segments to a row that any of them covers: as soon as another segment
+    covers the row, its old text counts as well.  So such a segment is rebuilt before that.
 
-    Also where that is unknown: its files are damaged.
+    True also if that is unknown: its files are damaged.
     """
     live = set(snapshot.manifest.fragments.ids.tolist())
     try:
@@ -185,7 +184,7 @@ def names_rows_elsewhere(
 
 
 def _named_rows(files: TableFiles, entry: IndexMetadata) -> Iterator[NDArray[np.uint64]]:
-    """What the rows of the documents of a segment are called, some at a time."""
+    """Yield the row ids or addresses of the documents of a segment, in blocks."""
     if kind_of(entry) == MINHASH:
         names = [SIGNATURES_FILE]
     else:

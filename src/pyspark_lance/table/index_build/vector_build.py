@@ -70,7 +70,7 @@ class VectorIndexRequest:
     replace: bool = False  # Whether to take the place of a vector index of that name.
 
     def __post_init__(self) -> None:
-        """Refuses numbers that are none."""
+        """Reject values that are no numbers or out of range."""
         check_enum(self.kind, IvfKind)
         check_enum(self.metric, Metric)
         most = {"num_partitions": 1 << 16, "num_sub_vectors": 1 << 16, "sample_rate": _MAX_RATE}
@@ -87,10 +87,10 @@ class VectorIndexRequest:
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class VectorIndexResult:
-    """What became of a vector index.
+    """Result of an operation on a vector index.
 
     Attributes:
-        version: The version that has its new segment; None when there was nothing to do.
+        version: The version that has its new segment; None if there was nothing to do.
         name: Of the index.
         numPartitions: Its groups of rows.
         numRows: Rows of the new segment.
@@ -117,7 +117,7 @@ def parse_kind(name: str) -> IvfKind:
 
 
 def shape_of(snapshot: Snapshot, column: Field, request: VectorIndexRequest) -> IvfShape:
-    """What the index of a column is to be like, where the request leaves it open."""
+    """Return the parameters of the index of a column; choose those that the request omits."""
     width = width_of(column)
     partitions = request.num_partitions
     if partitions is None:
@@ -172,7 +172,7 @@ class VectorBuild:
 
     @property
     def is_last(self) -> bool:
-        """Whether the stage that is next makes the files of the segments."""
+        """Whether the next stage writes the files of the segments."""
         return all(isinstance(task, JoinTask) for task in self.tasks)
 
     def encoding(self) -> VectorBuild:
@@ -217,7 +217,7 @@ class VectorBuild:
     def commit(
         self, built: Sequence[BuiltSegment], work: UnitOfWork
     ) -> tuple[VectorIndexResult, ...]:
-        """Makes the version that has the segments."""
+        """Commit the version that has the segments."""
         work.register_files(self.paths)
         snapshot = self.change.snapshot()
         pairs = list(zip(self.segments, built, strict=True))
@@ -242,7 +242,7 @@ class VectorBuild:
 
 @contextlib.contextmanager
 def passing_folder(table: Table, folder: UUID, work: UnitOfWork) -> Iterator[None]:
-    """What tasks leave to each other goes when the work ends."""
+    """Register the files that tasks pass to each other for removal when the work ends."""
     try:
         yield
     finally:
@@ -263,7 +263,7 @@ def _entry(snapshot: Snapshot, segment: WantedSegment, built: BuiltSegment) -> I
 
 
 def _details(shape: IvfShape) -> bytes:
-    """What listings show without a look at the files."""
+    """Encode the details that listings show without opening the files."""
     details = encode_varint(1 << 3) + encode_varint(_METRICS[shape.metric])
     eight = encode_varint(1 << 3) + encode_varint(8)
     if shape.kind is IvfKind.FLAT:

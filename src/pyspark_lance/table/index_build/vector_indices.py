@@ -63,7 +63,7 @@ def create_vector_index(
     *,
     run: RunTasks = run_local,
 ) -> VectorIndexResult:
-    """Makes a vector index of a column."""
+    """Create a vector index of a column."""
     settings = settings or ChangeSettings()
     plan = partial(plan_vector_index, table, request, settings)
     return next(iter(_carry_out(table, plan, settings, run)), VectorIndexResult())
@@ -78,14 +78,14 @@ def refresh_vector_indices(
     joins_segments: bool = False,
     rows_of_segment: int = ROWS_OF_SEGMENT,
 ) -> tuple[VectorIndexResult, ...]:
-    """Adds to vector indices a segment of the fragments that they do not cover.
+    """Add to vector indices a segment of the fragments that they do not cover.
 
-    What was learned for an index is taken as it is.  Indices to which this package cannot add rows,
-    as those with a graph, stay as they are.
+    The trained model of an index is reused.  Indices to which this package cannot add rows, as
+    those with a graph, stay as they are.
 
-    ``names``: the indices; None for all. ``joins_segments``: whether small segments become one,
-    whose rows are taken as they are; ``rows_of_segment``: those of less than half as many live rows
-    are small. Returns what became of each index that has a new segment; one version has them all.
+    ``names``: the indices; None for all. ``joins_segments``: whether small segments are merged,
+    with their encoded rows; ``rows_of_segment``: segments of less than half as many live rows are
+    small. Returns the result for each index that has a new segment; one version has them all.
     """
     settings = settings or ChangeSettings()
     most = rows_of_segment if joins_segments else None
@@ -159,7 +159,7 @@ def plan_vector_refresh(
 def _free_name(
     snapshot: Snapshot, column: Field, request: VectorIndexRequest
 ) -> tuple[str, tuple[IndexMetadata, ...]]:
-    """What the index is called, and the entries that it takes the place of."""
+    """Return the name of the index, and the entries that it replaces."""
     name = request.name or f"{column.name}_idx"
     own = tuple(entry for entry in snapshot.indices if entry.name == name)
     if not own:
@@ -245,7 +245,7 @@ def _small_segments(
 
 
 def _is_alike(one: IvfSegment, other: IvfSegment) -> bool:
-    """Whether the same was learned for both."""
+    """Return whether both have the same trained model."""
     if (one.kind, one.metric, one.bounds) != (other.kind, other.metric, other.bounds):
         return False
     if not np.array_equal(one.centroids, other.centroids):
@@ -256,7 +256,7 @@ def _is_alike(one: IvfSegment, other: IvfSegment) -> bool:
 
 
 def _whole_scan(snapshot: Snapshot, column: Field) -> ScanTask:
-    """Reads the vectors of all rows."""
+    """Plan a scan of the vectors of all rows."""
     request = ScanRequest(
         schema=LanceSchema(fields=(column,)),
         fragments_per_task=max(1, len(snapshot.manifest.fragments)),
@@ -275,10 +275,10 @@ def refresh_all_indices(
     run: RunTasks = run_local,
     joins_segments: bool = False,
 ) -> IndexResult:
-    """Adds segments over what indices do not cover.
+    """Add segments over fragments that indices do not cover.
 
-    ``name``: Of one index; None for all. ``joins_segments``: Whether small segments become few
-    large ones.
+    ``name``: Of one index; None for all. ``joins_segments``: Whether small segments are merged to
+    few large ones.
     """
     settings = settings or ChangeSettings()
     result = IndexResult()
@@ -300,7 +300,7 @@ def vector_indices_named(table: Table, name: str | None) -> list[str]:
 
 
 def with_vectors(result: IndexResult, made: Sequence[VectorIndexResult]) -> IndexResult:
-    """What became of indices of columns, and then of vectors."""
+    """Combine the results of indices of columns and of vectors."""
     if not made:
         return result
     return IndexResult(

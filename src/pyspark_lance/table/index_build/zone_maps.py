@@ -68,7 +68,7 @@ _OFFSETS: Final = np.uint64((1 << OFFSET_BITS) - 1)
 
 
 def check_rows_per_zone(rows_per_zone: int) -> None:
-    """Refuses zones that cannot be."""
+    """Reject zone sizes out of range."""
     if not 0 < rows_per_zone < _MAX_ROWS_PER_ZONE:
         raise InvalidInputError(
             f"rows per zone must be positive, not {rows_per_zone}", hint="8192 is a good number"
@@ -77,10 +77,10 @@ def check_rows_per_zone(rows_per_zone: int) -> None:
 
 @dataclass(slots=True)
 class ZoneCutter:
-    """Where zones begin in rows that come batch by batch, in the order of their addresses.
+    """Division into zones of rows that arrive batch by batch, in the order of their addresses.
 
     ``rows_per_zone``: live rows of a zone, but for the last one of each fragment; ``num_zones``:
-    that have begun.
+    zones begun so far.
     """
 
     rows_per_zone: int
@@ -89,9 +89,9 @@ class ZoneCutter:
     _filled: int = 0
 
     def cut(self, addresses: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where pieces of zones begin in the next rows, and the number of the zone of each, from 1.
+        """Return the starts of zone pieces in the next rows, and the zone number of each, from 1.
 
-        The first piece may go on with the zone of the rows before.
+        The first piece may continue the zone of the rows before.
         """
         fragments = (addresses >> np.uint64(OFFSET_BITS)).astype(np.int64)
         first_of_run = np.flatnonzero(np.diff(fragments, prepend=_NO_FRAGMENT - 1))
@@ -109,7 +109,7 @@ class ZoneCutter:
 
 
 def note_nulls(nulls: dict[int, BitMap], addresses: NDArray[np.uint64]) -> None:
-    """Adds rows to those that are null: fragment -> offsets."""
+    """Add rows to the null ones: fragment -> offsets."""
     fragments = addresses >> np.uint64(OFFSET_BITS)
     for fragment in np.unique(fragments).tolist():
         offsets = (addresses[fragments == fragment] & _OFFSETS).astype(np.uint32)
@@ -157,7 +157,7 @@ class BuiltZones:
 
 
 def check_can_have_zones(field: Field, name: str) -> None:
-    """Refuses a column whose values have no order."""
+    """Reject a column whose values have no order."""
     data_type = field.to_arrow().type
     try:
         if not field.children and not field.is_blob and field.logical_type != "json":
@@ -191,7 +191,7 @@ class _Pieces:
 
 
 class _ZoneBuilder:
-    """Collects the zones of one column."""
+    """Builder of the zones of one column."""
 
     def __init__(self, column: ZonedColumn) -> None:
         self.column = column
@@ -201,7 +201,7 @@ class _ZoneBuilder:
         self._cutter = ZoneCutter(column.rows_per_zone)
 
     def add(self, addresses: NDArray[np.uint64], values: pa.Array) -> None:
-        """Goes on with rows behind those before."""
+        """Add rows behind those before."""
         if not len(addresses):
             return
         cuts, zones = self._cutter.cut(addresses)
@@ -223,7 +223,7 @@ class _ZoneBuilder:
         note_nulls(self._nulls, addresses[is_null])
 
     def done(self) -> BuiltZones:
-        """All zones."""
+        """Return all zones."""
         nulls = {fragment: bitmap.serialize() for fragment, bitmap in self._nulls.items()}
         pieces = self._pieces
         if not pieces.zone:
@@ -249,7 +249,7 @@ class _ZoneBuilder:
     def _bounds(
         self, cuts: NDArray[np.int64], nan_count: NDArray[np.uint32]
     ) -> tuple[pa.Array, pa.Array]:
-        """Of each zone, from those of its pieces."""
+        """Compute the bounds of each zone from those of its pieces."""
         ends = pa.concat_arrays(self._pieces.ends)
         minimum, maximum = ends.field("min"), ends.field("max")
         if len(cuts) < len(ends):
@@ -296,12 +296,12 @@ Built = tuple[BuiltZones, ...]
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class ZoneMapResult:
-    """What became of zone maps.
+    """Result of an operation on zone maps.
 
     Attributes:
-        version: The version it made; None when there was nothing to do.
+        version: The new version; None if there was nothing to do.
         columns: The columns whose zone maps are new.
-        numFragments: Fragments that were looked at.
+        numFragments: Fragments that were scanned.
         numZones: Zones of all these columns.
     """
 
@@ -323,7 +323,7 @@ class WantedZoneMap:
 
 @dataclass(frozen=True, slots=True)
 class ZoneMapPlan:
-    """What is to be built; picklable."""
+    """Zone maps to build; picklable."""
 
     change: DmlPlan  # The version that it was planned on.
     wanted: tuple[WantedZoneMap, ...]  # The zone maps.
@@ -339,7 +339,7 @@ def create_zone_maps(
     *,
     run: RunTasks = run_local,
 ) -> ZoneMapResult:
-    """Makes a zone map of each column, in the place of those that it has.
+    """Create a zone map of each column, replacing existing ones.
 
     ``columns``: Names; a field of a struct is ``struct.field``. ``rows_per_zone``: Live rows of a
     zone; None for 8192.
@@ -353,7 +353,7 @@ def create_zone_maps(
 def refresh_zone_maps(
     table: Table, settings: ChangeSettings | None = None, *, run: RunTasks = run_local
 ) -> ZoneMapResult:
-    """Adds the zones of fragments that zone maps do not cover, and forgets those that are gone."""
+    """Add the zones of fragments that zone maps do not cover; drop those of removed ones."""
     settings = settings or ChangeSettings()
     return _carry_out(table, lambda: plan_refresh(table, settings), settings, run)
 
@@ -372,7 +372,7 @@ def _carry_out(
 def plan_zone_maps(
     table: Table, columns: Sequence[str], rows_per_zone: int | None, settings: ChangeSettings
 ) -> ZoneMapPlan:
-    """What ``create_zone_maps`` builds; writes nothing."""
+    """Plan ``create_zone_maps``; write nothing."""
     change = plan_change(table, settings)
     snapshot = change.snapshot()
     wanted = [wanted_zone_map(snapshot, name, rows_per_zone) for name in columns]
@@ -401,7 +401,7 @@ def wanted_zone_map(
 
 
 def plan_wanted(change: DmlPlan, wanted: Sequence[WantedZoneMap]) -> ZoneMapPlan:
-    """What builds zone maps of all fragments; writes nothing."""
+    """Plan zone maps of all fragments; write nothing."""
     if not wanted:
         raise InvalidInputError("a zone map of no column", hint="name one column or more")
     paths = [planned.column.path for planned in wanted]
@@ -414,13 +414,13 @@ def plan_wanted(change: DmlPlan, wanted: Sequence[WantedZoneMap]) -> ZoneMapPlan
 
 
 def plan_refresh(table: Table, settings: ChangeSettings) -> ZoneMapPlan:
-    """What ``refresh_zone_maps`` builds; writes nothing."""
+    """Plan ``refresh_zone_maps``; write nothing."""
     change = plan_change(table, settings)
     return plan_refresh_of(change, change.snapshot().indices)
 
 
 def plan_refresh_of(change: DmlPlan, indices: Sequence[IndexMetadata]) -> ZoneMapPlan:
-    """What brings those of some entries up to date that are zone maps; writes nothing."""
+    """Plan the refresh of those of some entries that are zone maps; write nothing."""
     snapshot = change.snapshot()
     every = frozenset(snapshot.manifest.fragments.ids.tolist())
     by_name: dict[str, list[IndexMetadata]] = {}
@@ -443,7 +443,7 @@ def plan_refresh_of(change: DmlPlan, indices: Sequence[IndexMetadata]) -> ZoneMa
 
 
 def commit_zone_maps(plan: ZoneMapPlan, built: Sequence[Built], work: UnitOfWork) -> ZoneMapResult:
-    """Writes the files of the indices and makes the version that has them."""
+    """Write the files of the indices and commit the version that has them."""
     if plan.change.is_done or not plan.wanted:
         return ZoneMapResult()
     operation, num_zones = written_zone_maps(plan, built, work)

@@ -33,7 +33,7 @@ _Floats = NDArray[np.floating[Any]]
 
 
 class ExactSearch:
-    """Finds the nearest rows of some queries among rows added block by block.
+    """Search of the nearest rows of some queries among rows added block by block.
 
     ``queries``: shape (m, d), of the type of the column; no NaN, and no zeros under cosine. ``k``:
     number of rows per query. ``num_computed``: number of pairs whose distance was computed exactly.

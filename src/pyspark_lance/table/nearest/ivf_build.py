@@ -254,7 +254,7 @@ def _row_bytes(model: IvfModel) -> int:
 
 
 class _PartWriter:
-    """Writes encoded rows to files of limited size, each ordered by partition."""
+    """Writer of encoded rows to files of limited size, each ordered by partition."""
 
     def __init__(self, store: ObjectStore, folder: UUID, model: IvfModel) -> None:
         self._store, self._folder, self._model = store, folder, model

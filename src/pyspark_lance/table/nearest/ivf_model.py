@@ -52,7 +52,7 @@ _Floats = NDArray[np.floating[Any]]
 
 
 class Centres:
-    """Searches the nearest centre.
+    """Search of the nearest centroid.
 
     ``centres``: shape (k, d); ``work``: float32 or float64; ``by_product``: whether the nearest has
     the largest dot product instead of the least distance.
@@ -257,7 +257,7 @@ def train_model(
 
 
 class Encoder:
-    """Encodes vectors by a model."""
+    """Encoder of vectors by a model."""
 
     def __init__(self, model: IvfModel) -> None:
         self._model = model

@@ -101,7 +101,7 @@ def search_segment(task: SegmentTask, queries: Queries) -> FoundRows:
 
 
 class _SegmentSearch:
-    """Reads partitions and compares their live rows with the nearest queries."""
+    """Reader of partitions that compares their live rows with the nearest queries."""
 
     def __init__(self, task: SegmentTask) -> None:
         self._task, self._segment = task, task.segment

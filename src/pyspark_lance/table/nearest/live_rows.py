@@ -60,7 +60,7 @@ class LiveRows:
 
     @property
     def has_condition(self) -> bool:
-        """Whether rows count only if they match a condition."""
+        """Whether only rows that match a condition count."""
         return self._matching is not None
 
     def addresses_of(
@@ -74,7 +74,7 @@ class LiveRows:
 
 
 class _StableRows:
-    """Where the rows of stable ids are now, if that is in one of the fragments of the segment."""
+    """Current addresses of rows by stable ids, in the fragments of the segment."""
 
     def __init__(self, files: TableFiles, fragments: tuple[Fragment, ...]) -> None:
         self._index = RowIdIndex.build(
@@ -93,7 +93,7 @@ class _StableRows:
 
 
 class _RowsByAddress:
-    """Which of the addresses are of live rows in the fragments of the segment."""
+    """Membership of addresses among the live rows in the fragments of the segment."""
 
     def __init__(self, files: TableFiles, fragments: tuple[Fragment, ...]) -> None:
         self._files = files
@@ -144,7 +144,7 @@ class _Matching:
         return sum(bits.nbytes + _ENTRY_BYTES for bits in self._bits.values())
 
     def contains(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which of these are among them."""
+        """Return which of these addresses match."""
         owners, places = fragment_ids(addresses), offsets(addresses)
         found = np.zeros(len(addresses), np.bool_)
         for number in np.unique(owners).tolist():
@@ -190,7 +190,7 @@ class PartitionRows:
 
 
 class SegmentRows:
-    """Reads partitions of a segment.
+    """Reader of the partitions of a segment.
 
     ``fragments``: covered ones, with their row ids if these are stable; ``stable_row_ids``: whether
     the table has stable row ids. ``matching``: a scan of these fragments for the addresses of

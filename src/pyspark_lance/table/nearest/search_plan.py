@@ -188,7 +188,7 @@ def _scans(
 def plan_fetch(
     snapshot: Snapshot, columns: LanceSchema, system_columns: Sequence[str]
 ) -> LateMaterialization:
-    """How some columns of rows that are found are read."""
+    """Plan how to read some columns of the resulting rows."""
     every = ScanRequest(
         schema=columns,
         system_columns=tuple(name for name in SYSTEM_COLUMNS if name in system_columns),

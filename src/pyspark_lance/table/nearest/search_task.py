@@ -64,14 +64,14 @@ class HasAddresses(Protocol):
 
     @property
     def address(self) -> NDArray[np.uint64]:
-        """Where they are."""
+        """Addresses of the rows."""
 
     def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LateMaterialization:
-    """Reads rows by their addresses."""
+    """Reader of rows by their addresses."""
 
     # A scan of the columns to read of the whole table; None for an empty table.
     every: ScanTask | None

@@ -53,7 +53,7 @@ class FragmentRows:
 
 @dataclass(frozen=True, slots=True)
 class ColumnFilesRequest:
-    """What an executor needs to write columns of existing fragments; picklable."""
+    """Request to an executor to write columns of existing fragments; picklable."""
 
     table: Table
     read_version: int

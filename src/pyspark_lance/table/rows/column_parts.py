@@ -38,7 +38,7 @@ from pyspark_lance.table.version.table_files import TableFiles
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """What one data file contributes to a request."""
+    """Part of a request that one data file contributes."""
 
     file: DataFile
     fields: tuple[Field, ...]  # The requested top-level fields, pruned to those of this file.
@@ -237,7 +237,7 @@ FileKey = tuple[str, tuple[BasePath, ...], int | None, str]
 
 
 def file_key(files: TableFiles, file: DataFile) -> FileKey:
-    """What a data file has in common with itself in other versions."""
+    """Return a key that is equal for the same data file in all versions."""
     return files.table.uri, files.base_paths, file.base_id, file.path
 
 

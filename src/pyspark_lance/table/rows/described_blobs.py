@@ -69,7 +69,7 @@ _PLAIN, _URL = 1, 0
 
 
 class DescribedBlobs:
-    """Fetches blobs for rows that are written to a table.
+    """Reader of blobs for rows that are written to a table.
 
     ``table``: its storage options also apply to source files in the same kind of store and on the
     same host.
@@ -228,7 +228,7 @@ class _SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """Resolves absolute URIs in descriptors."""
+    """Resolver of absolute URIs in descriptors."""
 
     folder: str  # The URI of the folder of the data file.
     options: Mapping[str, str] = field(repr=False)

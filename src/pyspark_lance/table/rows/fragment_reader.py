@@ -55,7 +55,7 @@ class IncompatibleFilesError(Exception):
 
 
 class FragmentReader:
-    """Reads rows of a fragment, or of several coalesced ones, by physical offset.
+    """Reader of rows of a fragment, or of several coalesced ones, by physical offset.
 
     ``stable_row_ids``: whether the table has stable row ids. ``following``: coalesced fragments
     whose rows follow; their files have the same fields in the same columns. Only a read of several

@@ -78,7 +78,7 @@ _MAX_SHORT = 2048
 
 
 class FragmentLineage:
-    """Computes the lineage columns of one fragment; sequences are decoded lazily.
+    """Lineage columns of one fragment; sequences are decoded lazily.
 
     ``stable_row_ids``: whether row ids are stored; otherwise they equal the addresses.
     ``confirm_rows``: called before the first value; verifies the row count with a data file.

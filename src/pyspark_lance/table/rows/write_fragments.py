@@ -43,7 +43,7 @@ more would fail.
 
 @dataclass(frozen=True, slots=True)
 class WriteFragmentsRequest:
-    """Where and how to write data files."""
+    """Location and settings of data files to write."""
 
     table: Table
     schema: LanceSchema  # The columns of the data, with the field ids of the table.
@@ -91,7 +91,7 @@ def write_fragments(
 
 
 class FragmentFiles:
-    """Writes fragments batch by batch, with at most one open file."""
+    """Writer of fragments batch by batch, with at most one open file."""
 
     def __init__(self, request: WriteFragmentsRequest) -> None:
         self._request = request

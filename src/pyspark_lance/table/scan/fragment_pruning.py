@@ -69,7 +69,7 @@ def prune_splits(snapshot: Snapshot, predicate: Predicate | None) -> Slices:
 
 
 def choose(snapshot: Snapshot, predicate: Predicate | None) -> PrunedSplits:
-    """Like ``prune_splits``, and return the indices that pruned rows."""
+    """Prune like ``prune_splits``, and return the indices that pruned rows."""
     fragments = counted_fragments(snapshot)
     if predicate is None:
         return PrunedSplits(Slices.whole(fragments))

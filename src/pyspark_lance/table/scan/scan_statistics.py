@@ -154,7 +154,7 @@ def column_statistics(snapshot: Snapshot, name: str) -> ColumnStatistics | None:
 
 
 def zone_statistics(snapshot: Snapshot, name: str) -> ColumnStatistics | None:
-    """Like ``column_statistics``, including rows that were deleted since."""
+    """Return statistics like ``column_statistics``, including rows that were deleted since."""
     zones = column_zones(snapshot, name)
     if zones is None or not is_exact(zones.bounds.minimum.type):
         return None

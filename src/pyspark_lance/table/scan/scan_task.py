@@ -215,7 +215,7 @@ class ScanTask:
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """What the caller of ``ScanTask.run`` provides."""
+    """Resources that the caller of ``ScanTask.run`` provides."""
 
     load_deleted: LoadDeleted | None
     has_enough: HasEnough

@@ -77,7 +77,7 @@ class SortedRuns:
 
 
 class ExternalSorter(SortedRuns):
-    """Sorts rows; its temporary files are removed on exit.
+    """Sorter of rows; removes its temporary files on exit.
 
     ``most_bytes``: maximum bytes of rows to sort in memory.
     """
@@ -330,7 +330,7 @@ def write_run(
 
 @dataclass(frozen=True, slots=True)
 class RunReader:
-    """Reads ranges of runs, merged.
+    """Reader of ranges of runs, merged.
 
     ``fields``: of the runs, including lineage.
     """

@@ -31,7 +31,7 @@ _MAX_ON_A_CURVE: Final = 16
 
 
 class Curve(enum.Enum):
-    """How several columns are combined to an order."""
+    """Combination of several columns into one order."""
 
     LINEAR = "linear"
     """Lexicographic order."""

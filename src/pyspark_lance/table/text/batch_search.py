@@ -1,4 +1,4 @@
-"""Searches many texts at once: planned once, the words of each query are looked up by the task.
+"""Search of many texts at once: planned once, the words of each query are looked up by the task.
 
 A task has the tasks of the whole table without queries; it searches a block of queries with all of
 them, so nothing but the result leaves it.

@@ -34,13 +34,13 @@ _HINT: Final = 'choose \'rrf\', or weights as in {"text": 0.3, "vector": 0.7}'
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """How two rankings become one; without weights by reciprocal ranks."""
+    """Fusion of two rankings; without weights by reciprocal ranks."""
 
     weights: tuple[float, float] | None = None  # Of words, of the vector.
 
     @classmethod
     def parse(cls, given: object) -> Fusion:
-        """Reads ``rrf``, or weights by the names ``text`` and ``vector``.
+        """Parse ``rrf``, or weights by the names ``text`` and ``vector``.
 
         Raises:
             InvalidInputError: It is neither.
@@ -72,7 +72,7 @@ class HybridRows:
 
 @dataclass(frozen=True, slots=True)
 class HybridOptions:
-    """What a search by words and a vector finds, besides the words."""
+    """Parameters of a search by words and a vector, besides the words."""
 
     vector: object  # One vector.
     k: int  # Rows to find.

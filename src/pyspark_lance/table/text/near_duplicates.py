@@ -113,7 +113,7 @@ MinHashTask: TypeAlias = MinHashSegmentTask | MinHashScanTask
 
 @dataclass(frozen=True, slots=True)
 class DuplicateLimits:
-    """How texts are compared, and which rows are near-duplicates."""
+    """Comparison of texts, and thresholds of near-duplicates."""
 
     options: MinHashOptions
     k: int | None  # Rows for each query; None for all.
@@ -267,7 +267,7 @@ def merge_found(limits: DuplicateLimits, found: Sequence[FoundRows]) -> FoundRow
 
 
 class _Search:
-    """Finds pairs of a query and a row with an equal band, and keeps the best of them."""
+    """Search of pairs of a query and a row with an equal band; keeps the best of them."""
 
     def __init__(self, limits: DuplicateLimits, queries: SignedQueries) -> None:
         self.limits, self._queries = limits, queries
@@ -348,7 +348,7 @@ def _search_rows(search: _Search, task: MinHashScanTask) -> None:
 
 
 class _SegmentSearch:
-    """Looks up the bands of queries in a segment."""
+    """Lookup of the bands of queries in a segment."""
 
     def __init__(self, search: _Search, task: MinHashSegmentTask) -> None:
         self._search = search

@@ -45,7 +45,7 @@ class Terms:
 
 
 class PostingEncoder:
-    """Encodes postings of the documents of a partition."""
+    """Encoder of postings of the documents of a partition."""
 
     def __init__(self, lengths: NDArray[np.uint32], block_size: int) -> None:
         """``lengths``: the number of tokens of each document."""
@@ -87,7 +87,7 @@ class PostingEncoder:
         return scores
 
     def _impacts(self, terms: Terms, blocks: _Blocks) -> pa.Array:
-        """For each block, and for each 32 of a token, which lengths go with which frequencies."""
+        """Compute pairs of frequency and length per block, and per 32 blocks of a token."""
         codes = self._codes[terms.documents]
         block, often, code = _best_codes(terms.frequencies, codes, blocks)
         block, often, code = _frontier(block, often, code)
@@ -112,7 +112,7 @@ class PostingEncoder:
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """Where the blocks of posting lists begin, and how many postings each has."""
+    """Starts of the blocks of posting lists, and the number of postings of each."""
 
     starts: _Numbers
     sizes: _Numbers
@@ -291,19 +291,19 @@ def _encoded_positions(terms: Terms, blocks: _Blocks) -> dict[str, pa.Array]:
 
 
 def _bit_lengths(numbers: _Numbers) -> _Numbers:
-    """Of numbers below 2 ** 53."""
+    """Return the bit lengths of numbers below 2 ** 53."""
     return np.frexp(numbers.astype(np.float64))[1].astype(np.int64)
 
 
 def _widths(rows: _Numbers) -> _Numbers:
-    """How many bits the greatest number of each row has."""
+    """Return the bit length of the greatest number of each row."""
     return _bit_lengths(rows.max(axis=1, initial=0))
 
 
 def _put_packed(
     out: _Bytes, starts: _Numbers, rows: _Numbers, widths: _Numbers, lanes: int
 ) -> None:
-    """Packs the numbers of each row from a byte on, all with the width of their row."""
+    """Pack the numbers of each row from its start byte on, with the width of their row."""
     for width in np.unique(widths).tolist():
         if width:
             own = np.flatnonzero(widths == width)
@@ -350,7 +350,7 @@ def _sums(sizes: _Numbers, starts: _Numbers) -> _Numbers:
 
 
 def _offsets(sizes: _Numbers, starts: _Numbers) -> _Numbers:
-    """Where each item begins in its part; ``starts``: the first of each part, none is empty."""
+    """Return the offset of each item in its part; ``starts``: first item of each, none is empty."""
     before = np.cumsum(sizes) - sizes
     counts = np.diff(np.append(starts, len(sizes)))
     return before - np.repeat(before[starts], counts)

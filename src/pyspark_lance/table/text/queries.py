@@ -15,14 +15,14 @@ _EXAMPLE: Final = 'as in {"match": {"column": "body", "terms": "lazy dog", "oper
 
 
 class Operator(StrEnum):
-    """Which words of a query a row must have."""
+    """Combination of the words of a query: any or all."""
 
     OR = "or"  # One of them.
     AND = "and"  # All of them.
 
     @classmethod
     def parse(cls, text: object) -> Operator:
-        """Reads ``or`` or ``and``, in whatever case."""
+        """Parse ``or`` or ``and``, case-insensitively."""
         if isinstance(text, str) and text.lower() in list(cls):
             return cls(text.lower())
         raise InvalidInputError(f"the operator {text!r} of a query", hint="choose 'or' or 'and'")
@@ -51,7 +51,7 @@ class Match:
     boost: float = 1.0
 
     def __post_init__(self) -> None:
-        """Checks types and bounds."""
+        """Check types and bounds."""
         check_enum(self.operator, Operator)
         _check_text(self.terms, self.column)
         if self.fuzziness is not None:
@@ -76,7 +76,7 @@ class Phrase:
     slop: int = 0
 
     def __post_init__(self) -> None:
-        """Checks types and bounds."""
+        """Check types and bounds."""
         _check_text(self.terms, self.column)
         _check_count("slop", self.slop, 0)
 
@@ -88,7 +88,7 @@ class MultiMatch:
     queries: tuple[Match | Phrase, ...]
 
     def __post_init__(self) -> None:
-        """Checks that there is one."""
+        """Check that there is at least one query."""
         if not self.queries:
             raise InvalidInputError("a multi_match query of no queries", hint=_EXAMPLE)
 
@@ -108,7 +108,7 @@ class Boost:
     negative_boost: float = 0.5
 
     def __post_init__(self) -> None:
-        """Checks types."""
+        """Check types."""
         _check_queries((self.positive, self.negative))
         _check_number("negative_boost", self.negative_boost)
 
@@ -125,7 +125,7 @@ class Boolean:
     must_not: tuple[TextQuery, ...] = ()
 
     def __post_init__(self) -> None:
-        """Checks that there is something to find."""
+        """Check types, and that ``must`` or ``should`` has a query."""
         for name in ("must", "should", "must_not"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_queries((*self.must, *self.should, *self.must_not))

@@ -20,14 +20,14 @@ _Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What scores depend on, of all documents that are counted."""
+    """Statistics of all counted documents that scores depend on."""
 
     documents: int
     tokens: int
     containing: tuple[int, ...]  # Documents with each term of the query.
 
     def __add__(self, other: Statistics) -> Statistics:
-        """Of the documents of both."""
+        """Add the statistics of other documents."""
         containing = zip(self.containing, other.containing, strict=True)
         return Statistics(
             self.documents + other.documents,
@@ -36,7 +36,7 @@ class Statistics:
         )
 
     def weights(self) -> _Floats:
-        """What each term counts: the rarer, the more."""
+        """Return the inverse document frequency of each term."""
         containing = np.array(self.containing, np.float32)
         rest = np.float32(self.documents) - containing
         return np.log((rest + _HALF) / (containing + _HALF) + _ONE)
@@ -47,13 +47,13 @@ class Statistics:
         return np.float32(self.tokens) / np.float32(max(1, self.documents))
 
     def norms(self, lengths: NDArray[Any]) -> _Floats:
-        """What long documents lose: a number for documents of these lengths."""
+        """Return the length normalization of documents of these lengths."""
         relative = lengths.astype(np.float32) / self.average
         return _K1 * (_ONE - _B + _B * relative)
 
 
 def term_scores(weight: np.float32, frequencies: NDArray[Any], norms: _Floats) -> _Floats:
-    """What a term adds to the scores of documents."""
+    """Return the contribution of a term to the scores of documents."""
     counts = frequencies.astype(np.float32)
     return weight * ((_K1 + _ONE) * counts / (counts + norms))
 
@@ -77,7 +77,7 @@ class ScoredRows:
         return len(self.row_id)
 
     def at(self, chosen: NDArray[np.integer] | NDArray[np.bool_] | slice) -> ScoredRows:
-        """Some of the rows."""
+        """Select some of the rows."""
         return ScoredRows(self.row_id[chosen], self.address[chosen], self.score[chosen])
 
     def times(self, boost: float) -> ScoredRows:
@@ -89,7 +89,7 @@ NO_ROWS: Final = ScoredRows(np.empty(0, np.uint64), np.empty(0, np.uint64), np.e
 
 
 def joined_rows(found: Sequence[ScoredRows]) -> ScoredRows:
-    """All rows of all, which have none in common."""
+    """Concatenate disjoint rows."""
     if len(found) == 1:
         return found[0]
     if not found:

@@ -1,4 +1,4 @@
-"""Plans a text search: which indices answer, which rows are read, and how all answers meet."""
+"""Plans of text searches: which indices are used, which rows are read, how results are merged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TextTask = TextSegmentTask | TextScanTask
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """What to find."""
+    """Query of a text search and its limits."""
 
     query: TextQuery
     k: int | None  # How many rows; None for all.
@@ -59,7 +59,7 @@ class SearchRequest:
     covered_only: bool = False  # Whether rows that no index covers are left out.
 
     def __post_init__(self) -> None:
-        """Refuses a number of rows that is none."""
+        """Reject an invalid number of rows."""
         if self.k is not None:
             check_k(self.k)
 
@@ -72,7 +72,7 @@ def check_k(k: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TextMerge:
-    """How the answers of all tasks become one."""
+    """Merge of the results of all tasks."""
 
     query: TextQuery
     leaves: tuple[Leaf, ...]  # In the order of the query.
@@ -230,7 +230,7 @@ def _text_columns(schema: LanceSchema) -> str:
 
 
 def holds_texts(field: Field) -> bool:
-    """Whether a column holds strings, or lists of them."""
+    """Return whether a column holds strings, or lists of them."""
     kind = field.to_arrow().type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         kind = kind.value_type

@@ -127,7 +127,7 @@ def _edits_of(word: str) -> int:
 
 
 def _statistics(tokens: Sequence[str], partitions: Sequence[TextPartition]) -> Statistics:
-    """Of all documents of the index: as in Lance, those of rows that are gone count."""
+    """Sum up all documents of the index: as in Lance, including deleted rows."""
     containing = np.zeros(len(tokens), np.int64)
     for partition in partitions:
         numbers = token_numbers(partition.tokens, tokens)

@@ -251,7 +251,7 @@ def documents_with_phrase(
 
 
 def _ordered(tokens: Sequence[Pairs]) -> _Numbers:
-    """Documents and positions as single numbers, ascending."""
+    """Combine documents and positions into single numbers, ascending."""
     keys = [documents << _PLACE_BITS | places for documents, places in tokens]
     return keys[0] if len(keys) == 1 else np.unique(np.concatenate(keys))
 
@@ -272,7 +272,7 @@ def _union(postings: Sequence[Posting], size: int) -> _Numbers:
 
 
 def _contained(known: _Numbers, wanted: _Numbers) -> _Numbers:
-    """Where each of ``wanted`` is in ``known``, which ascends; -1 for those that are not there."""
+    """Return the index of each of ``wanted`` in the ascending ``known``; -1 for missing ones."""
     if known is wanted:
         return np.arange(len(wanted))
     places = np.searchsorted(known, wanted)
@@ -288,7 +288,7 @@ _FEW_LEAVES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TextFound:
-    """What some tasks found, by the places of leaves in the query."""
+    """Results of some tasks, by the index of leaves in the query."""
 
     covered: dict[int, ScoredRows]
     counted: dict[int, CountedRows]
@@ -353,7 +353,7 @@ class CountedRows:
     statistics: Statistics  # Of all rows that were read, by the distinct terms.
 
     def at(self, chosen: NDArray[np.integer] | NDArray[np.bool_]) -> CountedRows:
-        """Some of the rows, with the statistics of all."""
+        """Select some of the rows, with the statistics of all."""
         return CountedRows(
             self.rows.at(chosen), self.counts[chosen], self.lengths[chosen], self.statistics
         )
@@ -376,7 +376,7 @@ class _BatchTokens:
     """The tokens of a batch, by which several leaves count."""
 
     def __init__(self, tokens: Tokens, size: int, num_leaves: int) -> None:
-        """Sorts the tokens, if there are many leaves."""
+        """Sort the tokens, if there are many leaves."""
         self.tokens, self.size = tokens, size
         self.lengths = np.bincount(tokens.rows, minlength=size).astype(np.int32)
         self._codes = {term: code for code, term in enumerate(tokens.terms)}
@@ -422,7 +422,7 @@ def _counted(leaf: Leaf, batch: _BatchTokens, rows: ScoredRows) -> CountedRows:
 
 
 def _has_words(leaf: Leaf, terms: Sequence[str], hit: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which rows have one of the words, or all of them.
+    """Return which rows have one of the words, or all of them.
 
     ``hit``: whether each row has each term, shape (n, terms).
     """
@@ -437,7 +437,7 @@ def _has_words(leaf: Leaf, terms: Sequence[str], hit: NDArray[np.bool_]) -> NDAr
 
 
 def joined_counts(found: Sequence[CountedRows]) -> CountedRows:
-    """All rows of all, and the statistics of all."""
+    """Concatenate all rows, and add the statistics."""
     if len(found) == 1:
         return found[0]
     statistics = found[0].statistics

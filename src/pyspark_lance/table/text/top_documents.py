@@ -95,7 +95,7 @@ def scored_term(
 
 
 class TopDocuments:
-    """Finds the best ``k`` live rows of a partition.
+    """Search of the best ``k`` live rows of a partition.
 
     ``terms``: the distinct tokens; ``weights``: the number and the weight of each token of the
     query; ``needs_all``: whether documents have all of them.

@@ -354,7 +354,7 @@ def _as_list(kind: pa.MapType) -> pa.ListType:
 
 @dataclass(slots=True)
 class _Search:
-    """Searches files; ``not_searched``: path -> why not, or not completely."""
+    """Search of files; ``not_searched``: path -> reason why not, or not completely."""
 
     store: ObjectStore
     files: TableFiles

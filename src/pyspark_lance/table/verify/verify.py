@@ -181,7 +181,7 @@ class _Checked:
 
 
 class _Files:
-    """Verifies files of fragments; thread-safe.
+    """Verification of the files of fragments; thread-safe.
 
     ``sizes``: path -> bytes of files below the table root; ``read_data``: whether to decode every
     value.

@@ -269,7 +269,7 @@ def _sums_of_column(
 def _check_trigrams(
     snapshot: Snapshot, segment: Segment, path: tuple[Field, ...], fragments: tuple[Fragment, ...]
 ) -> str:
-    """What an index lacks; rows that it names besides are tested by their values."""
+    """Return what an index lacks; superfluous rows are allowed, as queries test their values."""
     index = NgramIndex.open(snapshot.files, segment.entry, path[-1])
     name = ROW_ID if segment.names_row_ids else ROW_ADDRESS
     with NgramPostings() as wanted:
@@ -292,7 +292,7 @@ def _check_trigrams(
 def _check_texts(
     snapshot: Snapshot, entry: IndexMetadata, path: tuple[Field, ...], *, read_data: bool
 ) -> str:
-    """Compares how often each token is in each live row, and how many tokens a row has."""
+    """Compare the frequency of each token in each live row, and the number of tokens per row."""
     segment = open_text_segment(snapshot.files, entry)
     covered = covered_fragments(snapshot, entry)
     fragments = tuple(f for f in snapshot.manifest.fragments if f.id in covered)

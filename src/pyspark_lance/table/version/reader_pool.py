@@ -84,7 +84,7 @@ class ReaderPool:
 
     @property
     def num_files(self) -> int:
-        """How many idle readers there are."""
+        """Number of idle readers."""
         return len(self._idle)
 
     @property

@@ -265,7 +265,7 @@ def blob_objects(
 
 @dataclass(slots=True)
 class BlobReferences:
-    """Finds the blob objects of versions; each file is read once.
+    """Blob objects that versions refer to; each file is read once.
 
     ``tables``: root -> table whose manifests are listed.
     """

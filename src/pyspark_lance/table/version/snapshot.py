@@ -188,7 +188,7 @@ def open_pinned(table: Table, pinned: PinnedVersion) -> Snapshot:
 
 
 def open_to_write(table: Table) -> Snapshot | None:
-    """Like ``open_existing``, for operations that always commit.
+    """Open a version like ``open_existing``, for operations that always commit.
 
     After a commit of this process, its version is used without listing the versions again: there
     may be tens of thousands, and the commit lists them anyway to detect concurrent ones.

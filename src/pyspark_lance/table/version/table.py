@@ -46,7 +46,7 @@ class Table:
     branch: str | None = None  # Name of a branch; None for the main branch.
 
     def __post_init__(self) -> None:
-        """Takes the options as they are now, and ``main`` for what it is."""
+        """Normalize root and options, and the branch ``main`` to None."""
         root, storage = split_manifest_store_uri(self.root, self.storage)
         object.__setattr__(self, "root", root)
         object.__setattr__(self, "storage", dict(storage))

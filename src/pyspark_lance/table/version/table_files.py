@@ -28,7 +28,7 @@ from pyspark_lance.table.version.table import Table, main_branch_of
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """Opens the stores of base ids; picklable, since it has no clients."""
+    """Opener of the stores of base ids; picklable, since it has no clients."""
 
     table: Table
     base_paths: tuple[BasePath, ...] = ()
@@ -100,7 +100,7 @@ class TableFiles:
             raise self._outside(uri)
 
     def _is_trusted(self, base: str) -> bool:
-        """Whether a base path, which may come from a hostile manifest, may hold blobs: any files.
+        """Return whether a base path, which may be set by a hostile manifest, may hold blobs.
 
         It is the folder of a Lance table, or below this table or a place that the option names.
         """
@@ -140,7 +140,7 @@ class _OpenTableFiles(TableFiles):
 
 
 def holds_table(store: ObjectStore) -> bool:
-    """Whether the root of a store is the folder of a Lance table."""
+    """Return whether the root of a store is the folder of a Lance table."""
     return next(iter(store.list(VERSIONS, first=1)), None) is not None
 
 

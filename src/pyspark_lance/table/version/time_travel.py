@@ -26,7 +26,7 @@ from pyspark_lance.table.version.table import MAIN, Table
 
 @dataclass(frozen=True, slots=True)
 class VersionSpec:
-    """At most one of ``version``, ``timestamp_ns`` and ``tag``; none of them means the latest."""
+    """Version by at most one of ``version``, ``timestamp_ns`` and ``tag``; none: the latest."""
 
     version: int | None = None  # Version number.
     # UTC nanoseconds since 1970; the newest version committed at or before it.

@@ -30,7 +30,7 @@ _MAX_LENGTH_CODE: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class PostingFormat:
-    """How the postings of a partition are written."""
+    """Encoding of the postings of a partition."""
 
     block_size: int  # 128 or 256.
     varint_tail: bool  # Whether the last block is of varints; else of 32-bit numbers.
@@ -55,10 +55,10 @@ def check_blocks(offsets: _Numbers, length: int, kind: PostingFormat) -> None:
 def decode_blocks(
     data: _Bytes, offsets: _Numbers, length: int, kind: PostingFormat, blocks: _Numbers
 ) -> tuple[_Numbers, _Numbers]:
-    """Documents of some blocks, ascending, and the frequency of the token in each.
+    """Return the documents of some blocks, ascending, and the frequency of the token in each.
 
-    ``data``, ``offsets``: the blocks, one behind the other, and where each begins, the end last;
-    ``length``: number of documents of all; ``blocks``: ascending, none twice.
+    ``data``, ``offsets``: the concatenated blocks, and the start of each, the end last; ``length``:
+    number of documents of all; ``blocks``: ascending, without duplicates.
     """
     size = kind.block_size
     full, rest = divmod(length, size)
@@ -87,9 +87,9 @@ def decode_blocks(
 def decode_lists(
     data: _Bytes, offsets: _Numbers, parts: _Numbers, lengths: _Numbers, kind: PostingFormat
 ) -> tuple[_Numbers, _Numbers]:
-    """Documents of many lists, one behind the other, and the frequency of the token in each.
+    """Return the documents of many lists, concatenated, and the frequency of the token in each.
 
-    ``data``, ``offsets``: the blocks of all lists, and where each begins, the end last; ``parts``:
+    ``data``, ``offsets``: the blocks of all lists, and the start of each, the end last; ``parts``:
     the first block of each list, the end last; ``lengths``: documents of each list.
     """
     size = kind.block_size
@@ -244,7 +244,7 @@ def _unpack_lanes(words: NDArray[Any], width: int) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LaneLayout:
-    """Where the numbers of a lane are in its words."""
+    """Positions of the numbers of a lane in its words."""
 
     words: _Numbers  # The word in which each number begins.
     shifts: NDArray[np.uint32]  # Lower bits of that word, of other numbers; a column.

@@ -18,7 +18,7 @@ _Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Impacts:
-    """Which frequencies and lengths the documents of blocks have, at best.
+    """Upper bounds of blocks: pairs of a frequency and a length of documents.
 
     Arrays of one length. Each document of a block has one of the pairs of this block, or a lower
     frequency and a greater length.
@@ -34,7 +34,7 @@ class Postings(Protocol):
 
     @property
     def number(self) -> int:
-        """Of the token."""
+        """Number of the token."""
 
     @property
     def length(self) -> int:
@@ -64,7 +64,7 @@ class Postings(Protocol):
 
 
 class BlockCounter:
-    """How many blocks of a posting list were decoded, some of them repeatedly."""
+    """Counter of the decoded blocks of a posting list, some of them repeatedly."""
 
     def __init__(self) -> None:
         self.count = 0

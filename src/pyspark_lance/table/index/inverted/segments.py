@@ -67,7 +67,7 @@ _Floats = NDArray[np.float32]
 
 
 class PositionLayout(StrEnum):
-    """How the positions of tokens are stored."""
+    """Storage of the positions of tokens."""
 
     NONE = "none"
     STREAM = "stream"  # One stream of bytes per token.
@@ -76,7 +76,7 @@ class PositionLayout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What a search needs to know of a partition before it reads it."""
+    """Metadata of a partition that a search needs before it reads it."""
 
     number: int
     num_documents: int
@@ -86,7 +86,7 @@ class PartitionFacts:
     is_fst: bool  # Whether the tokens are an fst.
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Reject a plain value."""
         check_enum(self.positions, PositionLayout)
 
 
@@ -185,7 +185,7 @@ _kept_counts = _new_count_cache()
 
 
 def open_text_segment(files: TableFiles, entry: IndexMetadata) -> TextSegment:
-    """What the files of a segment say.
+    """Read the metadata of a segment from its files.
 
     Raises:
         UnsupportedFeatureError: A version, codec or tokenizer that is not known.
@@ -258,7 +258,7 @@ def _file_of(number: int, what: str) -> str:
 
 
 class TextPartition:
-    """Reads a partition.
+    """Reader of a partition.
 
     ``is_cached``: whether tokens, documents and postings are shared by all queries of the process;
     a verification reads the files themselves.
@@ -302,7 +302,7 @@ class TextPartition:
         return ArrowTokens(batch.column(names.index("_token")), numbers)
 
     def document_counts(self, numbers: _Numbers) -> _Numbers:
-        """In how many documents each of some tokens is."""
+        """Return the number of documents that contain each of some tokens."""
         kept = [self._counts.get(self._posting_key(number)) for number in numbers.tolist()]
         counts = np.array([-1 if count is None else count for count in kept], np.int64)
         missing = np.flatnonzero(counts < 0)
@@ -333,7 +333,7 @@ class TextPartition:
         load: Callable[[_Numbers], Iterable[_Entry]],
         kind: type[_Entry],
     ) -> list[_Entry]:
-        """What the cache has of each of some tokens, after what it lacks is loaded."""
+        """Return the cached entry of each token; load missing ones first."""
         kept = {number: self._kept.get(key_of(number)) for number in numbers.tolist()}
         missing = [number for number, one in kept.items() if one is None]
         for one in load(np.array(missing, np.int64)) if missing else ():
@@ -433,7 +433,7 @@ class TextPartition:
     def _stream_positions(
         self, postings: Postings, wanted: _Numbers
     ) -> tuple[_Numbers, _Numbers, _Numbers]:
-        """Of the posting blocks that may have any of the documents."""
+        """Decode the positions of the posting blocks that may contain any of the documents."""
         blocks = np.unique(postings.blocks_of(wanted))
         blocks = blocks[blocks >= 0]
         if not len(blocks):
@@ -443,7 +443,7 @@ class TextPartition:
         return self._decode_stream(stream, postings, blocks)
 
     def _decoded_positions(self, postings: DecodedPostings) -> DecodedPositions | None:
-        """All positions of a token that was in many phrases, as in ``searchable``."""
+        """Decode all positions of a token that was in many phrases, as in ``searchable``."""
         key = *self._list_key(postings.number), "decoded positions"
         found = self._kept.get(key)
         if found is None:
@@ -544,9 +544,9 @@ class TextPartition:
         )
 
     def documents(self, numbers: _Numbers) -> Documents:
-        """Some documents, ascending.
+        """Read some documents, ascending.
 
-        A first query takes them one by one if it wants few; all are kept from then on.
+        The first query reads them one by one if it needs few; later queries read and cache all.
         """
         key = self._entry.uuid, self.facts.number, "documents"
         every = self._kept.get(key)
@@ -586,7 +586,7 @@ def _part(
 
 
 def _impacts(data: NDArray[np.uint8], offsets: _Numbers) -> Impacts | None:
-    """Of the blocks of a posting list; None if they cannot be read, as in Lance."""
+    """Decode the impacts of a posting list; None if they cannot be read, as in Lance."""
     try:
         blocks, frequencies, lengths = decode_impacts(data, offsets)
     except CorruptFileError:

@@ -31,7 +31,7 @@ NGRAM_DEFAULTS: Final = {"stem": False, "remove_stop_words": False}
 
 @dataclass(frozen=True, slots=True)
 class TokenizerOptions:
-    """How texts become tokens, and what the postings hold; named as in the files of Lance."""
+    """Settings of tokens and postings; named as in the files of Lance."""
 
     lance_tokenizer: str = "text"
     base_tokenizer: str = "simple"
@@ -53,7 +53,7 @@ class TokenizerOptions:
     index_operators: bool = False
 
     def __post_init__(self) -> None:
-        """Checks what does not depend on other files."""
+        """Check all that does not depend on other files."""
         if self.language not in LANGUAGES:
             raise InvalidInputError(
                 f"no language {self.language!r}", hint=f"known: {', '.join(LANGUAGES)}"
@@ -68,7 +68,7 @@ class TokenizerOptions:
 
     @classmethod
     def from_params(cls, text: str, where: str = "") -> TokenizerOptions:
-        """Reads the JSON of ``params`` in the metadata of a segment; unknown keys are ignored."""
+        """Parse the JSON of ``params`` in the metadata of a segment; ignore unknown keys."""
         try:
             found = json.loads(text)
             given = {name: _checked(name, found[name]) for name in _DEFAULTS if name in found}

@@ -45,7 +45,7 @@ class TokenFilters:
     """The filters of a tokenizer; equal words have equal tokens."""
 
     def __init__(self, options: TokenizerOptions) -> None:
-        """Loads the stemmer and the stop words.
+        """Load the stemmer and the stop words.
 
         Raises:
             UnsupportedFeatureError: There is no stemmer.
@@ -166,13 +166,13 @@ class _Words:
 
 
 class Tokenizer:
-    """Makes tokens as the options say."""
+    """Tokenizer of texts by the given options."""
 
     def __init__(self, options: TokenizerOptions) -> None:
-        """Loads stemmer and stop words.
+        """Load stemmer and stop words.
 
         Raises:
-            UnsupportedFeatureError: No tokens can be made by these options.
+            UnsupportedFeatureError: The options are not supported.
         """
         options.check_supported()
         self.options = options
@@ -253,7 +253,7 @@ def _runs(data: NDArray[np.uint8], offsets: _Numbers, in_word: _Flags) -> _Words
 
 
 def _ngrams(data: NDArray[np.uint8], offsets: _Numbers, sizes: range, prefix_only: bool) -> _Words:
-    """All runs of some numbers of characters, all at position 0."""
+    """Return all n-grams of the given sizes, all at position 0."""
     places = np.append(np.flatnonzero(character_starts(data)), len(data))
     ends = np.searchsorted(places, offsets[1:])
     rows = np.searchsorted(offsets, places[:-1], "right") - 1
