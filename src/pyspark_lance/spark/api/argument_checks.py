@@ -1,7 +1,7 @@
 """Checks of the arguments of public methods: names, with suggestions, and types.
 
 Types are checked by the resolved annotations. An argument of another type would raise a Python
-error somewhere inside, or be misunderstood: ``columns="id"`` would be the columns ``i`` and ``d``.
+error deep inside, or be misinterpreted: ``columns="id"`` would be the columns ``i`` and ``d``.
 """
 
 from __future__ import annotations

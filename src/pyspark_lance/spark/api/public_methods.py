@@ -1,4 +1,4 @@
-"""What public methods do before and after their work, in one wrapper for each method.
+"""Wrapper of public methods: the steps before and after their work.
 
 Arguments are checked, errors of Spark and of a stopped session are converted, and tracebacks leave
 out the frames of the package. A method that changes the table fails if the table is pinned to a
@@ -42,7 +42,7 @@ _ALIASES: Final = "_parameter_aliases"
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """How a method changes a table.
+    """Properties of a method that changes a table.
 
     Attributes:
         options: The ``**options`` that it accepts.

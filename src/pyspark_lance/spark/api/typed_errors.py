@@ -31,7 +31,7 @@ _says_it_itself = contextvars.ContextVar("says_it_itself", default=False)
 
 
 class _Unlogged(logging.Filter):
-    """Keeps PySpark from logging what ``typed_errors`` raises."""
+    """Log filter that drops PySpark's records of errors that ``typed_errors`` raises."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not _says_it_itself.get()

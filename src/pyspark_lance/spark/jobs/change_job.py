@@ -53,7 +53,7 @@ def pinned_scan(
 
 
 class SparkStages:
-    """Runs stages as Spark tasks; rows are a DataFrame."""
+    """Runner of stages as Spark tasks; rows are a DataFrame."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

@@ -1,4 +1,4 @@
-"""Merges that only update: rewrite the changed columns if that is cheaper."""
+"""Merge that only updates: rewrite the changed columns if that is cheaper."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MergeChanges:
     keys: SourceKeys | None = None  # Of the source, if they are known.
 
     def moved(self, plan: DmlPlan, *, one_match_each: bool) -> RowChanges:
-        """Moves rows that change; commits nothing."""
+        """Move changed rows to new files; commit nothing."""
         run = partial(run_pieces, is_small=self.is_small) if self.is_packed else run_changes
         runner = SparkStages(self.frame.sparkSession)
         return run(runner, plan, self.clauses, self.frame, one_match_each=one_match_each)

@@ -135,7 +135,7 @@ class _SourceKeys:
 
 
 def merge_once(spark: SparkSession, plan: DmlPlan, merge: MergeRequest) -> PreparedCommit:
-    """One attempt, all but its commit."""
+    """Run one attempt, except its commit."""
     source = _aliased_source(merge)
     merge = _with_defaults(merge, source, plan.schema)
     condition = parse_merge_condition(merge.condition, merge.alias, plan.schema)

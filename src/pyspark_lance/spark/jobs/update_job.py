@@ -125,7 +125,7 @@ def update_once(
     alias: str,
     rewrite: RewriteMode,
 ) -> PreparedCommit:
-    """One attempt, all but its commit, by rows or by columns; without a condition for all rows."""
+    """Run one attempt, except its commit, by rows or columns; without a condition on all rows."""
     if not assignments:
         raise InvalidInputError("an update needs at least one column to set")
     snapshot = plan.snapshot()
@@ -261,7 +261,7 @@ class AssignedTargets:
 def delete_once(
     spark: SparkSession, plan: DmlPlan, condition: Expression | None, alias: str
 ) -> PreparedCommit:
-    """One attempt, all but its commit; None deletes all rows."""
+    """Run one attempt, except its commit; None deletes all rows."""
     if condition is None:
         return prepare_commit(delete_everything(plan, "true"))
     named = named_columns([condition], readable_columns(plan.schema))

@@ -111,7 +111,7 @@ def session_hadoop(spark: SparkSession | None, path: str) -> dict[str, str]:
 
 
 def _of_classic(spark: Any, prefix: str | tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """What is set beyond Hadoop's own defaults, with what its credential files hold."""
+    """Yield settings that differ from Hadoop's defaults, and secrets of its credential files."""
     conf, jvm = spark._jsparkSession.sessionState().newHadoopConf(), spark._jvm
     writer = jvm.java.io.StringWriter()
     conf.writeXml(writer)  # in one call, as there are a thousand settings

@@ -60,7 +60,7 @@ class ChangeOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadParameters:
-    """What the JVM plugin sends of a read beside the user's options."""
+    """Parameters of a read that the JVM plugin adds to the user's options."""
 
     after: bool = False  # A change feed starts after its first version,
     until: bool = False  # and ends before its last one.
@@ -73,7 +73,7 @@ OF_OPTIONS_ONLY = ReadParameters()
 
 @dataclass(frozen=True, slots=True)
 class WriteParameters:
-    """What the JVM plugin sends of a write beside the user's options."""
+    """Parameters of a write that the JVM plugin adds to the user's options."""
 
     create: bool = False  # The table must not exist yet.
     replace: bool = False  # The table replaces an existing one.
@@ -124,7 +124,7 @@ class ReadOptions:
 
     @property
     def follows_table(self) -> bool:
-        """Whether the newest version is meant, whichever that is."""
+        """Whether to read the newest version, whichever that is."""
         return self.changes is None and not self.is_search and self.at == LATEST
 
     def check_follows_table(self, refusal: str) -> None:

@@ -48,7 +48,7 @@ _EXAMPLE_OF_HYBRID: Final = "as in hybrid_search('/data/t', 'lazy dog', array(0.
 
 @dataclass(frozen=True, slots=True)
 class SearchOption:
-    """What to look for."""
+    """Query of a search, and its parameters."""
 
     query: str  # Words, or JSON.
     k: int | None = 10  # How many rows; None for all.
@@ -63,7 +63,7 @@ class SearchOption:
 
     @classmethod
     def parse(cls, text: str, *, of_sql: bool = False) -> SearchOption:
-        """Reads the option; ``of_sql``: it holds the arguments of a function."""
+        """Parse the option; ``of_sql``: it holds the arguments of a function."""
         what, hint = ("search", _EXAMPLE_OF_SQL) if of_sql else ("the option search", _EXAMPLE)
         try:
             given = json.loads(text)

@@ -1,4 +1,4 @@
-"""Serves the requests of the JVM plugin on the standard streams until the plugin closes them."""
+"""Service for the JVM plugin on the standard streams, until the plugin closes them."""
 
 from __future__ import annotations
 

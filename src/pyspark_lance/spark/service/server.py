@@ -1,4 +1,4 @@
-"""Runs requests in threads and responds to each when it is done."""
+"""Execution of requests in threads, with a response to each when it is done."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CANNOT_RESPOND = 70
 
 
 class Server:
-    """Responds to the requests of one stream on another.
+    """Server of the requests of one stream, with responses on another.
 
     ``methods``: by name; each takes the request and returns the result.
     """
@@ -99,7 +99,7 @@ class Server:
 
 
 class SparkLogHandler(logging.Handler):
-    """Passes log records of the package on to Spark's log, whose settings decide what it keeps."""
+    """Handler that forwards the package's log records to Spark's log, filtered by its settings."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(logging.INFO)

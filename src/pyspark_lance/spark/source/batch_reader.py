@@ -26,7 +26,7 @@ from pyspark_lance.table.version.table_identity import PinnedVersion
 
 
 class LanceBatchReader(ScanRows):
-    """Plans the read of one pinned version; its pickle contains only what tasks need.
+    """Reader of one pinned version; its pickle contains only what tasks need.
 
     It does not override ``pushFilters``: on Spark 4.1 to 4.3 a source whose rows depend on a pushed
     filter returns wrong rows as soon as two scans share one DataFrame.

@@ -30,7 +30,7 @@ from pyspark_lance.table.write.write_table import abort_write, commit_write, wri
 
 
 class LanceBatchWriter(DataSourceArrowWriter):
-    """Appends to or overwrites one table.
+    """Writer that appends to one table or overwrites it.
 
     ``overwrite``: replace the contents instead of adding to them.
     """

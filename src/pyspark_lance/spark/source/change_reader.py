@@ -22,7 +22,7 @@ from pyspark_lance.spark.source.scan_rows import spark_batches
 
 
 class LanceChangeReader(DataSourceReader):
-    """Reads the rows that a range of versions changed.
+    """Reader of the rows that a range of versions changed.
 
     As ``LanceBatchReader``, it does not override ``pushFilters``.
     """

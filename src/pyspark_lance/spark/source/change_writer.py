@@ -64,7 +64,7 @@ class ChangesWritten(WriterCommitMessage):
 
 
 class LanceChangeWriter(DataSourceArrowWriter):
-    """Changes rows of the version that Spark read.
+    """Writer of changes to rows of the version that Spark read.
 
     ``pinned``: root and version that the scan of the same command reads; ``schema``: ``CLAUSE`` (1
     delete, 2 update, 3 insert), ``CHANGED_ROW_ID``, ``CHANGED_ADDRESS`` and the assigned columns.

@@ -88,7 +88,7 @@ def inline_small_search(
 def _search_reader(
     read: ReadOptions, snapshot: Snapshot, columns: StructType, pushed: PushedDown
 ) -> LanceSearchReader | LanceNearestReader:
-    """Imports are for searches only, which are the smaller part of all reads."""
+    """Create the reader of a search; import it here, as most reads are no searches."""
     if read.search is not None:
         from pyspark_lance.spark.source.search_reader import LanceSearchReader  # noqa: PLC0415
 

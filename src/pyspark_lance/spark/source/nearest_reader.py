@@ -78,7 +78,7 @@ def nearest_schema_of(options: ReadOptions, pinned: PinnedVersion) -> StructType
 
 
 class LanceNearestReader(DataSourceReader):
-    """Reads the rows of one pinned version that are nearest to a vector.
+    """Reader of the rows of one pinned version that are nearest to a vector.
 
     As ``LanceBatchReader``, it does not override ``pushFilters``.
 

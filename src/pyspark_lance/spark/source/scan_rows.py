@@ -41,7 +41,7 @@ def has_enough() -> HasEnough:
 
 
 class ScanRows(DataSourceReader):
-    """Reads the rows of planned tasks."""
+    """Reader of the rows of planned tasks."""
 
     def __init__(self, schema: StructType, limit: int | None, top: TopRows | None) -> None:
         self._schema = schema

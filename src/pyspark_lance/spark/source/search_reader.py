@@ -79,7 +79,7 @@ def search_schema_of(options: ReadOptions, pinned: PinnedVersion) -> StructType:
 
 
 class LanceSearchReader(DataSourceReader):
-    """Reads the rows of one pinned version that a query finds.
+    """Reader of the rows of one pinned version that match a query.
 
     As ``LanceBatchReader``, it does not override ``pushFilters``. ``pushed``: what the plugin
     pushed down: at most a limit.
@@ -115,7 +115,7 @@ class LanceSearchReader(DataSourceReader):
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """One."""
+        """Return one partition."""
         return [SearchPartition(self._plan)]
 
     @clean_iterator

@@ -55,7 +55,7 @@ def check_transfer_mode(mode: str) -> str:
 
 
 class SharedBatchReader(DataSourceReader):
-    """Transfers the batches of another reader to the plugin.
+    """Reader that transfers the batches of another reader to the plugin.
 
     ``mode``: ``shared`` or ``copied``.
     """

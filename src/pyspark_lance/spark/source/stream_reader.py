@@ -50,7 +50,7 @@ except ImportError:  # Spark 4.0 and 4.1
 
 
 class _TableReader(DataSourceStreamReader):
-    """Follows a table."""
+    """Stream reader of a table."""
 
     def __init__(
         self, options: ReadOptions, stream: StreamOptions, snapshot: Snapshot, schema: StructType

@@ -65,7 +65,7 @@ class BatchWritten(WriterCommitMessage):
 
 
 class LanceStreamWriter(DataSourceStreamArrowWriter):
-    """Appends each batch to a table, or replaces all rows.
+    """Stream writer that appends each batch to a table, or replaces all rows.
 
     ``overwrite``: each batch replaces all rows (output mode ``complete``).
     """

@@ -1,4 +1,4 @@
-"""What SQL asks of Python: the plugin's calls, catalogs, procedures, metadata tables.
+"""SQL support: the plugin's calls, catalogs, procedures, metadata tables.
 
 May import: spark.jobs, spark.source and all below.
 """

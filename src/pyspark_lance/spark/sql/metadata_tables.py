@@ -387,7 +387,7 @@ class RowsPartition(InputPartition):
 
 
 class LanceMetadataReader(DataSourceReader):
-    """Reads the rows on the driver while it plans."""
+    """Reader of metadata tables on the driver at planning time."""
 
     def __init__(self, asked: MetadataRead, schema: StructType) -> None:
         self._asked = asked

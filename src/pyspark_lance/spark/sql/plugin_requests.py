@@ -58,7 +58,7 @@ class Session:
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class Request:
-    """What every request has: the user's options, with the settings of the session."""
+    """Base of all requests: the user's options, with the settings of the session."""
 
     options: Mapping[str, str] = field(default_factory=dict)
 

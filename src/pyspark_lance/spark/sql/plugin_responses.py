@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class Response:
-    """What a method returns; this class itself for one without a result."""
+    """Result of a method; this class itself for one without a result."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -35,7 +35,7 @@ class NamespaceResponse(Response):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class TableDescription(Response):
-    """Describes rows to read. Of those that Python computes, only columns and title are known."""
+    """Description of rows to read; if Python computes them, only columns and title are known."""
 
     schema: str
     """The columns that the options select."""
@@ -86,7 +86,7 @@ class TableDescription(Response):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class FindResponse(Response):
-    """Describes a table that may be missing."""
+    """Description of a table that may be missing."""
 
     table: TableDescription | None = None
     """The table; None if there is none."""
@@ -96,7 +96,7 @@ class FindResponse(Response):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class ExistsResponse(Response):
-    """Whether there is a table."""
+    """Existence of a table."""
 
     exists: bool
     """True if there is one."""
@@ -132,7 +132,7 @@ class IndicesResponse(Response):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class CreateIndexResponse(Response):
-    """How to run a CREATE INDEX."""
+    """Execution plan of a CREATE INDEX."""
 
     procedure: str
     """The procedure that creates the index,"""
@@ -199,7 +199,7 @@ class StatisticsResponse(Response):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class BoundsResponse(Response):
-    """What metadata know of the values of a column."""
+    """Metadata bounds of the values of a column."""
 
     bounds: Sequence[Any] | None = None
     """The first value and the last one, which are null if there is none; None if unknown."""
@@ -225,7 +225,7 @@ class FirstResponse(Response):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class AnalysisResponse(Response):
-    """What ANALYZE TABLE evaluates."""
+    """Expressions that ANALYZE TABLE evaluates."""
 
     expressions: Sequence[str]
     """Expressions of SQL over all rows; ``analyze`` stores their results."""
@@ -291,7 +291,7 @@ class ProcedureResponse(Response):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class StatementResponse(Response):
-    """What to do about a statement that Spark cannot parse; all fields are None if unknown."""
+    """Handling of a statement that Spark cannot parse; all fields are None if unknown."""
 
     run: str | None = None
     """The statement to run instead."""
@@ -312,7 +312,7 @@ class PlaceResponse(NamespaceResponse):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class DropResponse(Response):
-    """What a drop did."""
+    """Outcome of a drop."""
 
     dropped: bool
     """Whether there was such a table."""
@@ -346,7 +346,7 @@ class NamespacePropertiesResponse(NamespaceResponse):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class CreateNamespaceResponse(Response):
-    """What CREATE NAMESPACE did."""
+    """Outcome of CREATE NAMESPACE."""
 
     done: bool
     """False if the namespace exists."""
@@ -354,7 +354,7 @@ class CreateNamespaceResponse(Response):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class DropNamespaceResponse(NamespaceResponse):
-    """What DROP NAMESPACE did."""
+    """Outcome of DROP NAMESPACE."""
 
     done: bool | None = None
     """Whether there was such a namespace."""

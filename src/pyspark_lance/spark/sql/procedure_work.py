@@ -484,7 +484,7 @@ def _plan_create(call: Call) -> IndexPlan:
 
 
 def _tokenizer_arguments(call: Call) -> dict[str, object]:
-    """Those of inverted indices; None for those that are not given."""
+    """Return the arguments of inverted indices; None for missing ones."""
     given = {name: call.given(name, kind) for name, kind in TOKENIZER_ARGUMENTS.items()}
     if given["custom_stop_words"] is not None:
         given["custom_stop_words"] = call.names("custom_stop_words")

@@ -191,7 +191,7 @@ class WorkPartition(InputPartition):
 
 
 class LanceTaskReader(DataSourceReader):
-    """Runs the tasks of a procedure, one in each Spark task.
+    """Reader that runs the tasks of a procedure, one in each Spark task.
 
     ``state``: the state that ``run_procedure`` returned.
     """

@@ -131,7 +131,7 @@ class _ColumnForms:
 
 @dataclass(frozen=True, slots=True)
 class _ColumnResolver:
-    """Resolves the stored field of one column; attributes as in ``stored_schema``."""
+    """Resolution of the stored field of one column; attributes as in ``stored_schema``."""
 
     overwrite: bool
     keeps_declarations: bool
