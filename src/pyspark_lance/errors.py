@@ -185,7 +185,7 @@ class Conflict:
     fragments: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a plain string as reason."""
+        """Reject a plain string as reason."""
         if type(self.reason) is not ConflictReason:
             raise InvalidInputError(f"{self.reason!r} is not a ConflictReason")
 

@@ -88,7 +88,7 @@ def _longest(items: pa.Array) -> int:
 
 
 def of_one_type(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
-    """The same values, without dictionaries unless all arrays have such and of one type."""
+    """The same values, without dictionaries unless all arrays are dictionaries of one type."""
     if len({array.type for array in arrays}) < 2:
         return arrays
     return [spread_out(array) if pa.types.is_dictionary(array.type) else array for array in arrays]
@@ -110,7 +110,7 @@ _MAX_INT32 = 2**31 - 1
 def assemble_rows(
     decoded: DecodedRows, data_type: pa.DataType, *, keep_dictionaries: bool = False
 ) -> tuple[pa.Array, Unraveler]:
-    """The leaf array of the wanted rows, and their levels with the leaf's layer passed.
+    """The leaf array of the requested rows, and their levels with the leaf's layer consumed.
 
     ``keep_dictionaries``: return strings that are stored as a dictionary of few items as one, of
     ``data_type`` and any type of indices.
@@ -422,7 +422,7 @@ def assemble_items(
 
 
 def select_fields(array: pa.Array, data_type: pa.DataType, kept: Sequence[int]) -> pa.Array:
-    """The struct ``array`` with only the fields at ``kept``, which make ``data_type``."""
+    """The struct ``array`` with only the fields at ``kept``, of type ``data_type``."""
     if list(kept) == list(range(array.type.num_fields)):
         return array
     children = [array.field(index) for index in kept]

@@ -17,7 +17,7 @@ def require(condition: bool, what: str) -> None:
 
 
 def unsupported(what: str) -> NoReturn:
-    """Refuse an encoding by name.
+    """Reject an encoding by name.
 
     Raises UnsupportedFeatureError: always. The caller adds where.
     """

@@ -237,7 +237,7 @@ class PageEncoder:
         return compressed_block(block, self.request.dictionary, by_default=self.large_chunks)
 
     def _is_wide(self, num_bytes: int) -> bool:
-        """Return whether the largest value of a page asks for the layout for large values."""
+        """Return whether the largest value of a page requires the layout for large values."""
         if not self.request.mini_blocks:
             return num_bytes >= WIDE_BYTES
         if num_bytes > MAX_SMALL_CHUNK_BYTES // 2 and not self.large_chunks:
@@ -249,7 +249,7 @@ class PageEncoder:
         return False
 
     def _as_codes(self, strings: StoredStrings) -> StoredStrings:
-        """The strings as FSST codes, if that was asked for or they are text that shrinks."""
+        """The strings as FSST codes, if requested, or if they are text that shrinks."""
         if self.request.compression == "fsst":
             return self.fsst.encode(strings)
         is_text = pa.types.is_unicode(self.column.type)
@@ -313,7 +313,7 @@ class PageEncoder:
     def _number_chunks(
         self, values: NDArray[np.unsignedinteger[Any]], *, floating: bool = False
     ) -> ValueChunks:
-        """Numbers of 8 to 64 bits, as asked or as small as they get."""
+        """Numbers of 8 to 64 bits, as requested or as small as possible."""
         request = self.request
         if request.plain and request.byte_stream_split != "on":
             return flat_chunks(values, values.itemsize * 8)

@@ -4,7 +4,7 @@ ChunkSegments: the bytes that go into each chunk of a page, before the chunks ar
 of a chunk is one or more pieces put end to end. Pieces are described for all chunks at once, by
 positions in one array, so that equal chunks are copied as one matrix.
 
-ValueChunks and DictionaryBlock: the encoded values of a mini-block page. Value encoders make them,
+ValueChunks and DictionaryBlock: the encoded values of a mini-block page. Encoders create them,
 the page layout puts them together with the levels.
 """
 

@@ -1,4 +1,4 @@
-"""EncodingRequest: what a column's metadata ask of its encoding.
+"""EncodingRequest: the encoding that a column's metadata request.
 
 Keys start with ``lance-encoding:``::
 
@@ -87,22 +87,22 @@ class EncodingRequest:
 
     @property
     def general(self) -> str | None:
-        """The general compression asked for: ``lz4``, ``zstd`` or None."""
+        """The requested general compression: ``lz4``, ``zstd`` or None."""
         return self.compression if self.compression in ("lz4", "zstd") else None
 
     @property
     def plain(self) -> bool:
-        """Return whether compression ``none`` was asked for: values as they are."""
+        """Return whether compression ``none`` was requested: plain values."""
         return self.compression == "none"
 
     @property
     def full_zip(self) -> bool:
-        """Return whether the layout for large values is asked for."""
+        """Return whether the layout for large values is requested."""
         return self.structure == "fullzip"
 
     @property
     def mini_blocks(self) -> bool:
-        """Return whether the layout for small values is asked for."""
+        """Return whether the layout for small values is requested."""
         return self.structure == "miniblock"
 
 
@@ -112,7 +112,7 @@ def asks_for_encoding(key: str) -> bool:
 
 
 def fits_type(key: str, value: str, data_type: pa.DataType) -> bool:
-    """Return whether a key, known or not, may stand on a column of the type."""
+    """Return whether a key, known or not, is allowed on a column of the type."""
     value = value.lower()
     if (key, value) == (_PREFIX + "compression", "fsst"):
         return is_variable_width(data_type)
@@ -200,7 +200,7 @@ def _byte_stream_split(keys: _Keys, data_type: pa.DataType, version: str) -> str
 
 
 def blob_limits(metadata: Mapping[str, str], column: str) -> BlobLimits:
-    """The limits that a column asks for."""
+    """The limits that a column requests."""
     keys, usual = _Keys(metadata, column), BlobLimits()
     asked = [keys.whole_number(key.removeprefix(_PREFIX), 0, _MAX_BYTES) for key in _BLOB_PLACES]
     limits = (usual.inline, usual.dedicated, usual.pack)
@@ -212,7 +212,7 @@ def blob_limits(metadata: Mapping[str, str], column: str) -> BlobLimits:
 def check_blob_request(
     metadata: Mapping[str, str], column: str, data_type: pa.DataType, version: str
 ) -> None:
-    """Refuse keys that ask for an encoding of blobs, which are stored as they are."""
+    """Reject keys that request an encoding of blobs, which are stored as they are."""
     del data_type, version
     blob_limits(metadata, column)
     for key in metadata:

@@ -1,6 +1,6 @@
 """Protobuf descriptions of encodings, turned into decoders by the records of the encodings.
 
-A description is looked at once per page; the functions made here are then called for every group
+A description is parsed once per page; the functions created here are then called for every group
 of chunks.
 
 Source: docs/format/file-format.md, sections 4, 6.4 and 6.5.

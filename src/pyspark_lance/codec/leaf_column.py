@@ -1,4 +1,4 @@
-"""LeafColumn: what one leaf of a schema looks like in 2.1 and later, and LeafValues: its rows.
+"""LeafColumn: one leaf of a schema in 2.1 and later, and LeafValues: its rows.
 
 A column is a leaf together with the layers between it and the root, innermost first.  A page has
 either the layers that the schema's nullability gives, with definition levels, or the same layers

@@ -2,7 +2,7 @@
 
 pyarrow (26 among others) gives wrong rows, or rows of memory that is not theirs, when it filters
 or takes from a fixed-size list of fixed-size lists that starts at an offset, as slices do, however
-deep it lies in other types.  Such columns are copied to offset 0 first.
+deep it is nested in other types.  Such columns are copied to offset 0 first.
 """
 
 from __future__ import annotations

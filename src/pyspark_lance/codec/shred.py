@@ -70,7 +70,7 @@ class _Entries:
 def shred(array: pa.Array, field: pa.Field) -> list[LeafValues]:
     """The rows of every leaf column of ``field``, in the order of ``leaf_columns(field)``.
 
-    ``field``: says what is nullable; its type is the array's but for nullability and names.
+    ``field``: has the nullability; its type is the array's but for nullability and names.
     """
     return list(_shred(array, field, field.name, _Entries(len(array), len(array))))
 

@@ -71,7 +71,7 @@ def _turned(value: int, by: int) -> int:
 
 
 def xxh64_of_numbers(numbers: NDArray[np.generic]) -> _Numbers:
-    """The hashes of numbers of 1, 2, 4 or 8 bytes, as they lie in memory; shape (n,)."""
+    """The hashes of numbers of 1, 2, 4 or 8 bytes, as in memory; shape (n,)."""
     width = numbers.dtype.itemsize
     mixed = np.full(len(numbers), _P5 + width & _MASK, np.uint64)
     if width == 8:
@@ -189,7 +189,7 @@ _OF_NULL: Final = np.uint64(0x9AE16A3B2F90404F)
 
 
 def hashes_with_nulls(values: pa.Array) -> NDArray[np.uint64]:
-    """The hashes of values, all nulls alike, and all NaN of one sign; shape (n,)."""
+    """The hashes of values, all nulls equal, and all NaN of one sign; shape (n,)."""
     is_null = plain_numbers(values.is_null())
     hashes = np.full(len(values), _OF_NULL, np.uint64)
     present = values.drop_null()

@@ -1,6 +1,6 @@
 """Decoded leaf values without validity, and the memory of Arrow leaf arrays as numpy arrays.
 
-One slot per visible level entry; what a slot holds where the value is null is arbitrary.
+One slot per visible level entry; a slot of a null value has arbitrary content.
 
 The memory of Arrow leaf arrays as numpy arrays, slices respected and nulls cleaned. What lies at
 null slots is arbitrary in Arrow; here it is zero or empty, so that equal values give equal bytes
@@ -54,9 +54,9 @@ class StringDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EncodedStrings:
-    """Strings that are decoded when it is known which of them are wanted.
+    """Strings that are decoded once the requested rows are known.
 
-    ``stored``: what is stored of each.
+    ``stored``: the encoded form of each.
     """
 
     stored: VariableWidthValues
@@ -108,7 +108,7 @@ class ArrowBuffersValue:
 
 @dataclass(frozen=True, slots=True)
 class PlacedValues:
-    """Values that lie elsewhere in the file.
+    """Values that are stored elsewhere in the file.
 
     ``places``: position in the file, uint64; ``sizes``: bytes, uint64.
     """
@@ -127,7 +127,7 @@ class NullValues:
 
 @dataclass(frozen=True, slots=True)
 class NullItems:
-    """Fixed-size lists of nulls; the levels say which of the lists are null themselves."""
+    """Fixed-size lists of nulls; the levels show which of the lists are null themselves."""
 
     num_values: int
 
@@ -216,7 +216,7 @@ def boolean_values(array: pa.Array, nulls: NDArray[np.bool_] | None) -> NDArray[
 
 
 def boolean_bits(array: pa.Array, nulls: NDArray[np.bool_] | None) -> NDArray[np.uint8]:
-    """The values as bits; what fills up the last byte is 0."""
+    """The values as bits; the padding of the last byte is 0."""
     if nulls is not None or array.offset % 8 or len(array) % 8:
         return np.packbits(boolean_values(array, nulls), bitorder="little")
     return np.frombuffer(array.buffers()[1], np.uint8)[array.offset // 8 :][: len(array) // 8]

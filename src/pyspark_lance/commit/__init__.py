@@ -1,4 +1,4 @@
-"""Commits: what a new version is, conflicts, the loop that makes it.
+"""Commits: content of a new version, conflicts, the loop that creates it.
 
 May import: metafile, codec, format, store.
 """

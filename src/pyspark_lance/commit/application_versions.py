@@ -29,7 +29,7 @@ _CHANGES_OF = "changes of "
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """Identity of the table that changes come from, as far as known; 0 and '' are unknown."""
+    """Identity of the source table of changes, as far as known; 0 and '' are unknown."""
 
     first: str = ""  # Stamp of version 1.
     applied_us: int = 0  # Commit time of the newest version among the changes.

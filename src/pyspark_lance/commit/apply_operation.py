@@ -209,7 +209,7 @@ def overwrite(
 
 
 def _check_new_ids(builder: ManifestBuilder, schema: LanceSchema) -> None:
-    """Refuse new columns with used field ids, in tables that never reuse field ids."""
+    """Reject new columns with used field ids, in tables that never reuse field ids."""
     kept = {(field.id, field.name) for field in builder.schema.walk()}
     new = [field.id for field in schema.walk() if (field.id, field.name) not in kept]
     allocated = builder.base.max_allocated_field_id
@@ -319,7 +319,7 @@ def _update(builder: ManifestBuilder, operation: Update) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _PrioritizedFragments:
-    """Fragments in two groups: a few that are searched first, and the many others."""
+    """Fragments in two groups: a few that are searched first, and all remaining ones."""
 
     fragments: Fragments
     first: Set[int]  # Ids, not all of which are there.

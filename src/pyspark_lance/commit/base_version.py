@@ -74,7 +74,7 @@ class NewerVersions:
         """Return all (version, transaction) after ``read_version``, ascending, up to ``latest``.
 
         Raises:
-            RetryableCommitError: A version or its transaction is gone, so its changes are unknown;
+            RetryableCommitError: A version or its transaction is lost, so its changes are unknown;
                 ignoring them could restore deleted rows.
         """
         missing = self._missing(latest.location)

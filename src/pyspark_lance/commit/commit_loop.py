@@ -2,7 +2,7 @@
 
 Writers of one machine pass two advisory locks one after another.  Under the first one, a change
 catches up: it reads the transactions since its plan and checks conflicts.  Under the second one, it
-does the same with what was committed meanwhile, usually one version, then builds and puts its own.
+does the same with concurrent commits, usually one version, then builds and puts its own.
 So the next writer catches up while this one builds.  The put is confirmed without a lock.
 
 Three rules keep a table correct in case of failures:
@@ -126,7 +126,7 @@ def commit(
 
     Args:
         store: Store at the root of the table or branch.
-        commit_request: The transaction and what it was planned on.
+        commit_request: The transaction and its base version.
         retries: Remaining attempts of the work that this commit is part of; None for the default.
         read: Reads a manifest or returns a cached one; fills in row counts of old releases.
         catches_up: Whether conflicts are checked in turn before the lock of versions is requested;
@@ -173,7 +173,7 @@ def commit(
 
 
 def _log_commit(store: ObjectStore, result: CommitResult, attempts: int, seconds: float) -> None:
-    """Log a line for operators: what was committed, after how many attempts."""
+    """Log the commit and its number of attempts."""
     if not logger.isEnabledFor(logging.INFO):
         return
     operation = result.transaction.operation
@@ -566,7 +566,7 @@ class _Commit:
     def _write_ahead(self) -> None:
         """Write the transaction file during the wait for other writers; most attempts need it.
 
-        A transaction whose rows are in the fragments of others will be rebased on them again.
+        A transaction whose rows are in fragments of other commits is rebased on them again.
         """
         self._expect_newer()
         if not self._checks.common:

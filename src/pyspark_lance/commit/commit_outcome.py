@@ -92,7 +92,7 @@ def outcome_of(store: ObjectStore, work: Work, newer: Sequence[ManifestLocation]
 
 
 def _has_wanted_state(work: Work, newest: Manifest) -> bool:
-    """Return whether the newest version has the state that declarative work asked for.
+    """Return whether the newest version has the state that declarative work requested.
 
     Work of the same kind leaves the same table, whichever commit was last: in some order of all
     commits, ours is in the history.
@@ -158,12 +158,12 @@ def files_of(fragments: Iterable[Fragment], *, own: bool = False) -> frozenset[s
 
 
 def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None:
-    """Return the transaction of a version from its inline copy or its file; None if it is gone."""
+    """Return the transaction of a version from its inline copy or its file; None if missing."""
     return file.transaction() or transaction_in_file(store, file.manifest.transaction_file)
 
 
 def transaction_in_file(store: ObjectStore, name: str) -> Transaction | None:
-    """Return the transaction in a file, whose name may be empty; None if it is gone."""
+    """Return the transaction in a file, whose name may be empty; None if it was removed."""
     if not name:
         return None
     try:
@@ -192,7 +192,7 @@ def fragments_named(operation: Operation) -> tuple[Fragment, ...]:
 
 
 def _content(manifest: Manifest) -> tuple[object, ...]:
-    """Return the parts that operations copy, which show what a version is derived from."""
+    """Return the parts that operations copy, which identify a version's origin."""
     return (
         manifest.max_fragment_id,
         manifest.next_row_id,

@@ -6,7 +6,7 @@ additions, each marked by "Stricter than Lance" below.  They prevent an index fr
 whose values it never read, a replaced map from losing keys, and appended values from being lost in
 a column that has another field id since.
 
-The rules look at operations only.  REBASE says that both change rows of one fragment and may both
+The rules compare operations only.  REBASE: both change rows of one fragment and may both
 succeed if their rows differ.  A caller that knows the rows decides (``rebase.py``); any other
 caller treats it as RETRY.
 """

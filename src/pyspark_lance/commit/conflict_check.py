@@ -151,7 +151,7 @@ class ConflictChecks:
 def _changed_by_theirs(
     judged: Operation, newer: Sequence[tuple[int, Transaction]], uri: str, knows_rows: bool
 ) -> set[int]:
-    """Return the fragments in which compatible transactions changed rows; raise for others."""
+    """Return the fragments in which compatible transactions changed rows; else raise."""
     common: set[int] = set()
     for version, theirs in newer:
         conflict_check = check_conflict(judged, theirs.operation)

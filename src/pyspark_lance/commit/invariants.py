@@ -42,7 +42,7 @@ _SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig, Restore)
 
 
 def check_writable(manifest: Manifest, indices: Indices, *, replaces_all: bool = False) -> None:
-    """Refuse tables with parts that a new version would lose or break.
+    """Reject tables with parts that a new version would lose or break.
 
     ``replaces_all``: whether the operation replaces all fragments.
 
@@ -76,7 +76,7 @@ def check_next_manifest(
 ) -> None:
     """Check the invariants of a manifest that was just built.
 
-    ``touched``: ids of new or changed fragments; the others are not checked.
+    ``touched``: ids of new or changed fragments; unchanged ones are not checked.
     """
     _check_numbers(current, built, operation)
     _check_schema(current, built, operation)

@@ -62,7 +62,7 @@ class CommitResult:
 
 
 class TableGoneError(CommitConflictError):
-    """The table that the work was planned on is gone, or a put may reach another table later.
+    """The table that the work was planned on was removed, or a put may reach another table later.
 
     Written files stay, since a version may refer to them.
     """
@@ -181,7 +181,7 @@ class ManifestCommitter:
 
         Raises:
             CommitConflictError: Another table is there; the manifest was removed.
-            TableGoneError: The table is gone; the manifest was removed.
+            TableGoneError: The table was removed; so was the manifest.
             StorageError: The outcome is unknown.
         """
         wanted = self._sent
@@ -233,7 +233,7 @@ class ManifestCommitter:
         return not kept or self._store.exists(kept[0])
 
     def _was_cleaned_up(self, wanted: WantedVersion) -> bool:
-        """Return whether the restored version is gone; other clients ignore cleanup marks."""
+        """Return whether the restored version was removed; other clients ignore cleanup marks."""
         result = wanted.result
         if not isinstance(result.transaction.operation, Restore) or wanted.before is None:
             return False

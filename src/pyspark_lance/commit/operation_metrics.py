@@ -1,4 +1,4 @@
-"""Counts of an operation: what it added, updated and removed."""
+"""Counts of the fragments that an operation adds, updates and removes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data files: what is inside of one, and reading and writing it.
+"""Data files: their layout, readers and writers.
 
 May import: metafile, codec, format, store.
 """

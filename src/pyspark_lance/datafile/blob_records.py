@@ -70,13 +70,13 @@ class BlobObjects:
         return path, position
 
     def finish(self) -> None:
-        """Make the objects appear that are being filled."""
+        """Complete the open objects."""
         for _, output in self._filled.values():
             output.close()
         self._filled.clear()
 
     def abort(self) -> None:
-        """Remove all that was written; best effort, since a cleanup finds what is left."""
+        """Remove all written objects; best effort, since a cleanup finds the rest."""
         with contextlib.suppress(Exception):  # the error that led here matters more
             for _, output in self._filled.values():
                 output.abort()
@@ -122,7 +122,7 @@ class BlobRecords:
         return pairs.view(np.uint8).reshape(-1, 16)
 
     def descriptors(self) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        """Descriptors of the second kind: offsets and what they count into; nothing for nulls."""
+        """Descriptors of the second kind: offsets and their buffer; nothing for nulls."""
         kept = np.flatnonzero(~self.is_null)
         uris = self.uris
         uris = pa.repeat("", len(kept)) if uris is None else uris.take(pa.array(kept)).fill_null("")

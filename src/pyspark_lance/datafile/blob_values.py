@@ -48,7 +48,7 @@ def fetch_v1(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
 def fetch_v2(file: OpenFile, descriptors: pa.StructArray, *, may_overlap: bool = False) -> pa.Array:
     """The blobs that v2 descriptors point to, as large_binary.
 
-    ``may_overlap``: whether a blob may be asked for twice.
+    ``may_overlap``: whether a blob may be requested twice.
     """
     return _joined(_V2Blobs(file, descriptors, may_overlap=may_overlap).pieces(), descriptors)
 
@@ -154,7 +154,7 @@ class _V2Blobs:
             self.kinds[below], self.ids[below] = MANAGED_IN_BASE, self._file.base_id
 
     def pieces(self, wanted: NDArray[np.bool_] | None = None) -> list[Buffer]:
-        """The bytes of each blob that is wanted, by default of all; nothing for nulls."""
+        """The bytes of each requested blob, by default of all; nothing for nulls."""
         wanted = self._valid if wanted is None else self._valid & wanted
         require_decode_memory(int(self.sizes[wanted].sum(dtype=np.float64)))
         blobs: list[Buffer] = [b""] * len(self.kinds)

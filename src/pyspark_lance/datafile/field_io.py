@@ -41,14 +41,14 @@ class FieldReader(Protocol):
         """Estimate of the decoded size of one row, at least 1."""
 
     def retained_bytes(self) -> int | None:
-        """Approximate memory of what is kept of pages; None if it cannot be measured."""
+        """Approximate memory of cached pages; None if it cannot be measured."""
 
 
 class FieldWriter(Protocol):
     """One top-level field with its whole subtree; it buffers and cuts pages by itself.
 
-    Physical columns are numbered depth first: a writer is made with the number of its first
-    column and says how many it takes.
+    Physical columns are numbered depth first: a writer is created with the number of its first
+    column and reports how many it takes.
     """
 
     @property
@@ -67,14 +67,14 @@ class FieldWriter(Protocol):
         """Append rows; full pages are written to the sink."""
 
     def own(self) -> None:
-        """Copy what is buffered, so that nothing refers to the arrays that were written."""
+        """Copy buffered arrays, so that nothing refers to the arrays passed to ``write``."""
 
     def flush(self) -> None:
-        """Write what is still buffered."""
+        """Write the buffered rest."""
 
 
 class HeldArrays:
-    """Arrays in the order in which they came."""
+    """Buffer of arrays, in arrival order."""
 
     def __init__(self) -> None:
         self._arrays: list[pa.Array] = []
@@ -84,11 +84,11 @@ class HeldArrays:
         return len(self._arrays)
 
     def add(self, array: pa.Array) -> None:
-        """Keep a reference."""
+        """Add an array by reference."""
         self._arrays.append(array)
 
     def own(self) -> None:
-        """Copy what still references the memory of others."""
+        """Copy arrays that still reference foreign memory."""
         own, borrowed = self._arrays[: self._num_owned], self._arrays[self._num_owned :]
         self._arrays = own + [pa.concat_arrays([array]) for array in borrowed]
         self._num_owned = len(self._arrays)

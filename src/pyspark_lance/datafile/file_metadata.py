@@ -1,7 +1,7 @@
 """FileMetadata: schema, columns, pages and global buffers of a 2.x file.
 
-One read of the tail normally answers everything; the ColumnMetadata messages are parsed when a
-column is first asked for, because wide tables have thousands of columns and few are read.
+One read of the tail is normally enough; the ColumnMetadata messages are parsed when a
+column is first requested, because wide tables have thousands of columns and few are read.
 
 ``column_metadata_bytes`` and ``file_descriptor_bytes`` are the same messages on the way out.
 """
@@ -157,7 +157,7 @@ def read_tail(
 
 
 class FileMetadata:
-    """Everything a 2.x file says about itself; columns are parsed on demand.
+    """All metadata of a 2.x file; columns are parsed on demand.
 
     ``path``: root and path of the file, for messages; ``file_size``: length of the file in bytes.
     """
@@ -288,7 +288,7 @@ class FileMetadata:
     def require_rows(self, index: int, name: str, slots_per_row: int) -> None:
         """Check that a column has as many rows as the file.
 
-        ``slots_per_row``: what pages count for each row.
+        ``slots_per_row``: slots that pages count for each row.
         """
         num_slots = self.column(index).num_rows
         if num_slots != self.num_rows * slots_per_row:

@@ -87,7 +87,7 @@ class Footer:
 
     @classmethod
     def from_bytes(cls, tail: bytes | memoryview, file_size: int, where: str = "") -> Footer:
-        """Parse and checks the last 40 bytes.
+        """Parse and check the last 40 bytes.
 
         ``tail``: the end of the file, 40 bytes or more; ``file_size``: length of the whole file in
         bytes.

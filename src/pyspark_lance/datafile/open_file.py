@@ -141,7 +141,7 @@ class FileBytes:
         self._ahead.buffers[:] = [buffers[i] for i in order]
 
     def keep_also(self, ranges: Sequence[ByteRange]) -> None:
-        """Fetch what is not kept of the ranges, and keeps it too."""
+        """Fetch the missing parts of the ranges, and keep them, too."""
         known = self._ahead
         missing = [wanted for wanted in ranges if wanted.num_bytes and known.find(wanted) is None]
         if not missing:
@@ -182,7 +182,7 @@ class OpenFile(FileBytes):
 
 @dataclass(frozen=True, slots=True)
 class _FetchedRanges:
-    """Bytes that were read before they are asked for, sorted by where they begin."""
+    """Prefetched bytes, sorted by their start."""
 
     ranges: list[ByteRange]
     buffers: list[Buffer]
@@ -215,7 +215,7 @@ class _FetchedRanges:
         return b"".join((fetched, self._cut(behind, ByteRange(gap.end, wanted.end))))
 
     def _cut(self, index: int, wanted: ByteRange) -> Buffer:
-        """Bytes of a fetched range; few of many are copied, so that they do not hold the others."""
+        """Bytes of a fetched range; few of many are copied, so that they do not pin the rest."""
         start = wanted.start - self.ranges[index].start
         whole = memoryview(self.buffers[index])
         piece = whole[start : start + wanted.num_bytes]

@@ -1,6 +1,6 @@
 """PageSink: lays pages one after the other into a 2.x file and ends it with the metadata.
 
-Only the positions of what was written are kept, so memory does not grow with the file.
+Only the positions of written pages are kept, so memory does not grow with the file.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class PageSink:
         self._column_encodings[column] = (encoding_type_url, encoding)
 
     def finish(self, schema: LanceSchema, num_rows: int, version: str, num_columns: int) -> int:
-        """Write descriptor, column metadata, tables and footer, and closes the file.
+        """Write descriptor, column metadata, tables and footer, and close the file.
 
         ``version``: ``2.0``, ``2.1`` or ``2.2``; ``num_columns``: physical columns, also those
         without any page. Returns the length of the file in bytes.

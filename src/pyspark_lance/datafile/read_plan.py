@@ -46,7 +46,7 @@ class PageStarts:
         return PageStarts(self.starts[np.asarray(pages, np.int64)])
 
     def pages_of(self, rows: RowRanges) -> Iterable[int]:
-        """The pages that hold wanted rows, ascending."""
+        """The pages that hold requested rows, ascending."""
         if not rows.is_single:
             return [page for page, _ in self.split(rows)]
         bounds = self.starts[1:]
@@ -54,7 +54,7 @@ class PageStarts:
         return range(first, last + 1)
 
     def split(self, rows: RowRanges) -> Iterator[tuple[int, RowRanges]]:
-        """The pages that hold wanted rows, each with the rows counted from its own start."""
+        """The pages that hold requested rows, each with the rows counted from its own start."""
         if not len(rows.starts):
             return
         if len(self.starts) == 2 and self.starts[0] == 0 and rows.end <= self.num_rows:
@@ -127,7 +127,7 @@ class Windows:
         return self._hand_out(rows.num_rows // 2)
 
     def room_of(self, rows: RowRanges) -> int | None:
-        """The bytes that decoding a window may take; a single row takes what it needs."""
+        """The bytes that decoding a window may take; a single row is unlimited."""
         return _MAX_WINDOWS * self._window_bytes if rows.num_rows > 1 else None
 
     def _hand_out(self, count: int) -> RowRanges:
@@ -141,7 +141,7 @@ class Windows:
         return RowRanges(starts + first[kept], starts + last[kept])
 
     def observe(self, num_rows: int, num_bytes: int) -> None:
-        """Take the size of a decoded window as the best guess for the next ones."""
+        """Use the size of a decoded window to estimate the next ones."""
         self._row_bytes = max(num_bytes / num_rows, 0.01)
 
 

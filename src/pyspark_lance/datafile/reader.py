@@ -83,7 +83,7 @@ class DataFileReader:
 
         ``size_bytes``: its length according to the manifest, if that is known; checked.
         ``base_id``: of the base path it is below.
-        ``ahead_bytes``: how much of the file the first request asks for; None for its metadata.
+        ``ahead_bytes``: size of the first request; None for its metadata.
         """
         tail = read_tail(store, path, size_bytes, ahead_bytes)
         if file_version_of(tail.content, tail.place) == "0.1":
@@ -140,7 +140,7 @@ class DataFileReader:
         return self._file.metadata.schema
 
     def fetch_blobs(self, descriptors: pa.StructArray) -> pa.Array:
-        """The bytes that descriptors of blobs of this file stand for, as large_binary.
+        """The bytes that descriptors of blobs of this file refer to, as large_binary.
 
         ``descriptors``: of the second kind; a blob may be there more than once.
         """
@@ -172,7 +172,7 @@ class DataFileReader:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the ranges, in order, in batches of bounded size.
 
-        ``fields``: wanted fields or parts of them; all they hold must be stored in this file.
+        ``fields``: requested fields or parts of them; all they hold must be stored in this file.
         ``column_of``: field id -> column, from the manifest. ``ranges``: ascending, disjoint ranges
         of rows; None for all. ``batch_rows``: at most so many rows per batch. ``batch_bytes``:
         roughly so many decoded bytes are in a batch, unless one row has more; not more than some
@@ -240,7 +240,7 @@ class DataFileReader:
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
     def page_statistics(self, field_ids: Iterable[int]) -> dict[int, PageStatistics]:
-        """Field id -> bounds of its pages, for fields that have any; only 0.1 files know some."""
+        """Field id -> bounds of its pages, for fields that have any; only 0.1 files have some."""
         if not isinstance(self._file, LegacyFile):
             return {}
         from pyspark_lance.datafile.v0_1.statistics import read_statistics  # noqa: PLC0415
@@ -248,7 +248,7 @@ class DataFileReader:
         return read_statistics(self._file, field_ids)
 
     def trim(self) -> int | None:
-        """Drop what is large or cannot be measured before the reader is idle.
+        """Drop large or unmeasurable state before the reader is idle.
 
         Returns the approximate bytes that are left; None for a reader that should not be kept.
         """
@@ -411,7 +411,7 @@ class DataFileReader:
                 file.keep([], [])
 
     def _keep_exactly(self, readers: Sequence[FieldReader], rows: RowRanges) -> None:
-        """Fetch what is not kept of the rows, with one request for all columns or two."""
+        """Fetch the missing bytes of the rows, with one request for all columns or two."""
         file = self._file
         file.keep_also([place for reader in readers for place in reader.state_ranges(rows)])
         with contextlib.suppress(BatchTooLargeError):  # then each of its windows looks for itself
@@ -493,7 +493,7 @@ class DataFileReader:
 
 
 def _columns_of(field: Field, column_of: Mapping[int, int]) -> dict[int, int]:
-    """Field id -> column, of a field and what is below."""
+    """Field id -> column, of a field and its descendants."""
     ids = [part.id for part in field.walk()]
     return {number: column_of[number] for number in ids if column_of.get(number, -1) >= 0}
 

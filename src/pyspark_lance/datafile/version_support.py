@@ -1,6 +1,6 @@
 """File versions: which of them can store a schema, and the encodings that columns inherit.
 
-Encodings that are asked for on a list, struct or map: they are meant for what is in it. pylance
+Encodings that are requested on a list, struct or map: they are meant for what is in it. pylance
 passes over such keys; here every leaf below honours those that fit its type.
 
 A version is judged field by field.  From the oldest to the newest::
@@ -13,7 +13,7 @@ A version is judged field by field.  From the oldest to the newest::
     2.2  also maps, fixed-size lists of structs, packed structs of any fields, blobs of the second
          kind
 
-What no version holds is refused by ``_REFUSALS``, rule by rule.
+Types that no version supports are rejected by ``_REFUSALS``, rule by rule.
 
 Source: docs/format/file-format.md, section 1.
 """
@@ -113,7 +113,7 @@ def version_need(schema: LanceSchema) -> VersionNeed:
 
 
 def check_writable(schema: LanceSchema, version: str) -> None:
-    """Refuse what a file of this version cannot hold, or what we do not write."""
+    """Reject types that a file of this version cannot hold, or that we do not write."""
     if version == "2.3":
         raise FILES_2_3.refused("data files of version 2.3 are not written")
     if version not in WRITABLE_VERSIONS:
@@ -147,7 +147,7 @@ def legacy_need(schema: LanceSchema, dictionaries: Collection[int] = ()) -> Vers
 
 
 def check_legacy_writable(schema: LanceSchema, dictionaries: Collection[int] = ()) -> None:
-    """Refuse what a 0.1 file cannot hold, or what we do not write into one.
+    """Reject types that a 0.1 file cannot hold, or that we do not write into one.
 
     ``dictionaries``: ids of the fields whose dictionaries the table has already.
     """
@@ -199,7 +199,7 @@ class _Refusal:
 
 
 def _check_part(path: str, part: Field, version: str) -> None:
-    """Refuse a field by the first rule that it breaks."""
+    """Reject a field by the first rule that it breaks."""
     # Blobs are stored as blobs are, whatever they look like.
     for rule in (_refuse_blob,) if part.is_blob else _REFUSALS:
         refusal = rule(part, version)

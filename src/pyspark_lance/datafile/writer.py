@@ -1,7 +1,7 @@
 """DataFileWriter: record batches become one .lance file of version 2.0, 2.1 or 2.2.
 
 Every top-level field collects its own pages, so columns need not have the same page boundaries, and
-what is held in memory depends on the number of columns alone.
+the memory used depends on the number of columns alone.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DataFileWriter:
 
     @property
     def bytes_written(self) -> int:
-        """Length of the file so far and what is collected for its next pages."""
+        """Length of the file so far and of the rows buffered for its next pages."""
         return self._sink.bytes_written + sum(writer.buffered_bytes for writer in self._writers)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -79,7 +79,7 @@ class DataFileWriter:
         return self._sink.write_global_buffer(data)
 
     def finish(self) -> DataFile:
-        """Write what is buffered and the metadata, and makes the file appear."""
+        """Write the buffered rows and the metadata, and publish the file."""
         if self._finished:
             raise InvalidInputError(f"the data file {self._path} is finished")
         for writer in self._writers:

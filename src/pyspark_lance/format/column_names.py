@@ -212,7 +212,7 @@ def parse_metadata_columns(text: str, *, stable_row_ids: bool) -> tuple[str, ...
 
 
 def check_version_columns(names: tuple[str, ...], *, stable_row_ids: bool, uri: str) -> None:
-    """Refuse the version columns on a table without row versions."""
+    """Reject the version columns on a table without row versions."""
     wanted = [name for name in names if name in VERSION_COLUMNS]
     if wanted and not stable_row_ids:
         raise InvalidInputError(

@@ -184,7 +184,7 @@ class DeletionFile:
     base_id: int | None = None  # Base path the file lives under; None for the table root.
 
     def __post_init__(self) -> None:
-        """Refuse a plain number."""
+        """Reject a plain number."""
         check_enum(self.file_type, DeletionFileType)
 
     @property

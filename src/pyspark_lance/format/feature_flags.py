@@ -104,19 +104,19 @@ _PAIRED: Final = (MIXED_FILE_VERSIONS, TAGGED_FRAGMENT_REUSE, MANAGED_BLOBS, ZON
 
 
 def check_readable(reader_flags: int) -> None:
-    """Refuse a table with reader features that are not implemented."""
+    """Reject a table with reader features that are not implemented."""
     _refuse(reader_flags & ~_READABLE, "read")
 
 
 def check_writable(reader_flags: int, writer_flags: int) -> None:
-    """Refuse a table with writer features that are not implemented."""
+    """Reject a table with writer features that are not implemented."""
     _refuse((reader_flags | writer_flags) & ~_WRITABLE, "written")
 
 
 def check_consistent(
     reader_flags: int, writer_flags: int, max_allocated_field_id: int | None
 ) -> None:
-    """Refuse contradictory flag words."""
+    """Reject contradictory flag words."""
     for flag in _PAIRED:
         if (reader_flags ^ writer_flags) & flag:
             raise CorruptFileError(

@@ -85,7 +85,7 @@ def file_version_name(major: int, minor: int) -> str:
 
 
 def check_data_file(path: str, fields: Sequence[int], column_indices: Sequence[int]) -> None:
-    """Refuse paths and field lists that are unsafe to read."""
+    """Reject paths and field lists that are unsafe to read."""
     if len(fields) != len(column_indices) and column_indices:
         raise CorruptFileError(
             f"data file {path!r} lists {len(fields)} fields and {len(column_indices)} columns"
@@ -283,7 +283,7 @@ def _read_fragments(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragmen
 
 
 def _check_fragment(fragment: Fragment, *, has_overlays: bool) -> None:
-    """Refuse a fragment that cannot be read reliably."""
+    """Reject a fragment that cannot be read reliably."""
     if has_overlays:
         raise FRAGMENT_OVERLAYS.refused(f"fragment {fragment.id} has data overlay files")
     if fragment.id > MAX_FRAGMENT_ID:

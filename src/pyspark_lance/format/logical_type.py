@@ -45,7 +45,7 @@ _MAX_DECIMAL128 = 38
 def plain_type(stored: pa.DataType, name: str, *, time_as_integer: bool = False) -> pa.DataType:
     """Return the plain type of a stored type.
 
-    ``time_as_integer``: return times of day as int64 nanoseconds, for engines without such a type.
+    ``time_as_integer``: return times of day as int64 nanoseconds, for engines without that type.
     """
     if stored in _SAME:
         return stored

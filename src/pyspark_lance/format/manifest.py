@@ -425,7 +425,7 @@ class Manifest:
         return {file_version_name(*version) for version in self.fragments.file_versions}
 
     def check_file_versions(self) -> None:
-        """Refuse data files of several versions unless a flag allows them."""
+        """Reject data files of several versions unless a flag allows them."""
         versions = self.file_versions()
         if len(versions) > 1 and not self.reader_flags & MIXED_FILE_VERSIONS:
             raise UnsupportedFeatureError(
@@ -436,7 +436,7 @@ class Manifest:
             )
 
     def check_fragment_ids(self) -> None:
-        """Refuse a manifest with duplicate fragment ids."""
+        """Reject a manifest with duplicate fragment ids."""
         ids = self.fragments.ids
         for place in np.flatnonzero(ids[1:] == ids[:-1])[:1]:
             raise UnsupportedFeatureError(
@@ -541,7 +541,7 @@ def _max_fragment_id(message: table_pb2.Manifest, fragments: Fragments) -> int |
 
 
 def _check_rows(manifest: Manifest) -> None:
-    """Refuse fragments with inconsistent row counts."""
+    """Reject fragments with inconsistent row counts."""
     columns = manifest.fragments.columns
     ids, rows, deleted = columns.ids, columns.physical_rows, columns.num_deleted_rows
     # Counts that are zero or of an unknown writer are read from the files.

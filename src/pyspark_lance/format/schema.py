@@ -151,7 +151,7 @@ class LanceSchema:
         raise InvalidInputError(f"there is no column {name!r}", hint=name_hint(name, self.names))
 
     def select(self, names: Sequence[str]) -> LanceSchema:
-        """The top-level fields with these names, in the order asked for."""
+        """The top-level fields with these names, in the requested order."""
         return LanceSchema(tuple(self.field(name) for name in names), self.metadata)
 
     @property
@@ -251,7 +251,7 @@ def dotted_name_error(name: str) -> InvalidInputError:
 
 
 def _check_unique(names: Sequence[str], path: str) -> None:
-    """Refuse duplicate names in one struct or schema."""
+    """Reject duplicate names in one struct or schema."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -12,6 +12,6 @@ from pyspark_lance.errors import InvalidInputError
 
 
 def check_enum(value: object, kind: type[enum.Enum]) -> None:
-    """Refuse everything but a member of ``kind``."""
+    """Reject everything but a member of ``kind``."""
     if type(value) is not kind:
         raise InvalidInputError(f"{value!r} is not a {kind.__name__}")

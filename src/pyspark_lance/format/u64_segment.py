@@ -152,7 +152,7 @@ class RangeSegment:
         return consecutive(self.start, len(self))
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """The values at ``positions``, which must lie inside [0, len(self))."""
+        """The values at ``positions``, which must be in [0, len(self))."""
         return positions.astype(np.uint64) + np.uint64(self.start)
 
     def slice(self, start: int, end: int) -> U64Segment:
@@ -211,7 +211,7 @@ class RangeWithHolesSegment:
         return firsts, np.append(holes, np.array([self.end], np.uint64)) - firsts
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """The values at ``positions``, which must lie inside [0, len(self))."""
+        """The values at ``positions``, which must be in [0, len(self))."""
         holes = self.holes.to_array() - np.uint64(self.start)
         # Number of values before each hole; a position skips the holes with at most that many.
         values_before = holes - np.arange(len(holes), dtype=np.uint64)
@@ -279,7 +279,7 @@ class RangeWithBitmapSegment:
         return _runs_of(self.to_array())
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """The values at ``positions``, which must lie inside [0, len(self))."""
+        """The values at ``positions``, which must be in [0, len(self))."""
         return self._positions_of_set_bits()[positions].astype(np.uint64) + np.uint64(self.start)
 
     def slice(self, start: int, end: int) -> U64Segment:
@@ -322,7 +322,7 @@ class _StoredValues:
         return _runs_of(self.to_array())
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """The values at ``positions``, which must lie inside [0, len(self))."""
+        """The values at ``positions``, which must be in [0, len(self))."""
         return self._values(positions)
 
     def slice(self, start: int, end: int) -> U64Segment:

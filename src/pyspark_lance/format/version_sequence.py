@@ -45,7 +45,7 @@ class RowDatasetVersionSequence:
     versions: NDArray[np.uint64]
 
     def __post_init__(self) -> None:
-        """Refuse more rows than a fragment can have."""
+        """Reject more rows than a fragment can have."""
         if len(self) > MAX_ROWS:
             raise CorruptFileError(
                 f"{len(self)} row versions are more than a fragment can have rows"

@@ -8,7 +8,7 @@ cleanup keeps the version.
 
 A cleanup renews its mark while it sets manifests aside, and stops if it could not renew it for half
 an hour.  So a mark older than an hour belongs to a dead cleanup and is ignored.  The next cleanup
-removes it, and marks whose versions are gone.  Clocks may differ by half an hour.
+removes it, and marks of removed versions.  Clocks may differ by half an hour.
 
 On a full disk neither the content of a mark nor its folder may be writable.  Then the mark is an
 empty file among the manifests, with the lowest and the highest version in its name.
@@ -88,7 +88,7 @@ class CleanupMark:
 
 
 def remove_empty_marks(store: ObjectStore, there: Callable[[], Collection[int]]) -> None:
-    """Remove the marks of dead cleanups, and those whose versions are gone.
+    """Remove the marks of dead cleanups, and those of removed versions.
 
     ``there``: returns the numbers of all remaining versions; only called if there are marks.
     """

@@ -231,7 +231,7 @@ class ExternallyCommittedStore(ObjectStore):
 
 
 def _version_of(path: str) -> int | None:
-    """Return the version whose manifest has this path; None for others and detached versions."""
+    """Return the version whose manifest has this path; None for detached versions and others."""
     if not path.startswith(_FOLDER):
         return None
     name = parse_manifest_name(path.removeprefix(_FOLDER))

@@ -149,7 +149,7 @@ def _newest_by_name(store: ObjectStore, count: int | None = None) -> list[Manife
     """Return the newest versions of a local table, where each file's attributes cost a call.
 
     Other writers may commit and clean up between listing and ``stat``.  A cleanup never removes the
-    newest version: if the highest listed name is gone, there is a higher one, and the listing is
+    newest version: if the highest listed name is missing, there is a higher one, and the listing is
     outdated.
 
     ``count``: number of versions; None for all.
@@ -199,7 +199,7 @@ def newest_since(store: ObjectStore, known: ManifestLocation) -> ManifestLocatio
     Only for local tables, and for callers that list again, as ``recently_listed_version``: after
     a gap that a cleanup left there may be more.
 
-    Returns None for other tables, if ``known`` is gone, or if so many follow that a listing is
+    Returns None for other tables, if ``known`` was removed, or if so many follow that a listing is
     cheaper.
     """
     if not store.lists_names_only:
@@ -228,7 +228,7 @@ def _there(store: ObjectStore, location: ManifestLocation | None) -> ManifestLoc
 
 
 def retry_if_removed(store: ObjectStore, look: Callable[[], _T]) -> _T:
-    """List and read; repeat both as long as a listed file is gone when it is read.
+    """List and read; repeat both as long as a listed file is missing when it is read.
 
     Missing files that were listed only prove that versions were committed and cleaned up, not that
     the table is gone.

@@ -4,7 +4,7 @@ Paths are relative to the table root.
 
 Versions of a table from the names in ``_versions/``, newest first. Only a listing shows which
 versions exist: tagged versions are kept when later ones are cleaned up, so a version may exist
-while the next one does not and newer ones do. This module makes the listing cheap.
+while the next one does not and newer ones do. This module keeps the listing cheap.
 
 Source: docs/format/table-format.md, sections 1.1 to 1.3.
 """
@@ -253,7 +253,7 @@ def _in_history(names: Iterable[str]) -> Iterator[ManifestName]:
 
 
 def check_one_scheme(store: ObjectStore, manifests: Iterable[_HasScheme]) -> None:
-    """Refuse a table during a migration to the other naming scheme."""
+    """Reject a table during a migration to the other naming scheme."""
     if len({manifest.scheme for manifest in manifests}) > 1:
         raise UnsupportedFeatureError(
             "the table has manifests of both naming schemes",

@@ -167,7 +167,7 @@ _BRANCH_NAME = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 
 def check_branch_name(name: str) -> None:
-    """Refuse names that Lance does not allow for branches."""
+    """Reject names that Lance does not allow for branches."""
     _check_name(name, "branch", _BRANCH_NAME)
     if name == "main" or not is_branch_name(name):
         raise InvalidInputError(f"a branch cannot be called {name!r}")

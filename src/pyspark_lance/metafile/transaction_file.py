@@ -34,7 +34,7 @@ def read_transaction(store: ObjectStore, name: str) -> Transaction:
 
 
 def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None:
-    """Return the transaction of a version: inline, else from its file; None if both are gone."""
+    """Return the transaction of a version: inline, else from its file; None if both are missing."""
     inline, name = file.transaction(), file.manifest.transaction_file
     if inline is not None or not name:
         return inline

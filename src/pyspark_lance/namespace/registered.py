@@ -87,7 +87,7 @@ class RegisteredNamespace(CatalogNamespace):
         )
 
     def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
-        """See ``Namespace``; few implementations cascade, so that this drops what is inside."""
+        """See ``Namespace``; few implementations cascade, so that this drops all content."""
         if self.properties(namespace) is None:
             return False
         tables, inner = self.tables(namespace), self.namespaces(namespace)
@@ -182,7 +182,7 @@ class RegisteredNamespace(CatalogNamespace):
             raise
 
     def _exists(self, namespace: Name) -> bool:
-        """Return whether a namespace is listed, or others are listed in it."""
+        """Return whether a namespace is listed, or has listed children."""
         if not namespace:
             return True
         try:

@@ -283,7 +283,7 @@ def _parse(text: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _numbers(text: pa.Array, pattern: str, wanted: pa.DataType) -> pa.Array:
-    """Return the trimmed texts of numbers, NULL for others."""
+    """Return the trimmed texts of numbers, NULL for all other texts."""
     trimmed = pc.utf8_trim(text, characters=_BLANKS)
     numbers = _only(trimmed, pattern)
     others = trimmed.filter(pc.and_(numbers.is_null(), trimmed.is_valid()))

@@ -1,6 +1,6 @@
 """Conditions on rows: public names of the tree, its evaluation and pruning.
 
-A condition comes from ``parse`` (SQL) or ``json`` (the JVM plugin).  Other modules: ``tree`` (the
+Conditions are built by ``parse`` (SQL) or ``json`` (the JVM plugin).  Other modules: ``tree`` (the
 nodes), ``builder`` (types and constant folding), ``evaluate`` (results per row), ``prune`` (results
 per fragment or page).  No I/O.
 """

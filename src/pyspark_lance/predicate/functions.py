@@ -188,7 +188,7 @@ _INTEGERS = {pa.date32(): pa.int32()}
 def _bitmap(num_values: int, wanted: pa.Array) -> tuple[int, NDArray[np.bool_]] | None:
     """Return the number of the first flag, and the flags; None if a bitmap is unsuitable.
 
-    The first and the last flag are of numbers that are not wanted.
+    The first and the last flag are of numbers outside the list.
     """
     kind = _INTEGERS.get(wanted.type, wanted.type)
     if not len(wanted) or num_values < _FEWEST_VALUES or kind not in (pa.int32(), pa.int64()):

@@ -42,7 +42,7 @@ def like_pieces(pattern: str, escape: str = "\\") -> list[str | None]:
 
 
 def like_regex(pieces: list[str | None]) -> str:
-    """Return the RE2 pattern that matches exactly what the LIKE pattern matches."""
+    """Return the RE2 pattern that is equivalent to the LIKE pattern."""
     parts = [".*" if piece is None else re2_quote(piece) or "." for piece in pieces]
     return rf"\A(?s:{''.join(parts)})\z"
 
@@ -70,7 +70,7 @@ _TOKEN = re.compile(
 
 
 def rlike_regex(pattern: str) -> str:
-    r"""Return the RE2 pattern that finds what the Java pattern ``pattern`` finds.
+    r"""Return the RE2 pattern that is equivalent to the Java pattern ``pattern``.
 
     Raises:
         UnsupportedFeatureError: A construct without the same meaning in RE2: look-around,

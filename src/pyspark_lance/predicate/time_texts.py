@@ -188,7 +188,7 @@ def _on_days(local: pa.Array, has_day: NDArray[np.bool_], time_zone: str) -> pa.
 
 
 def _java_zone(name: str) -> str | None:
-    """Return the time zone that Java knows by ``name``; None if there is none."""
+    """Return the time zone of the Java name ``name``; None if there is none."""
     # As Spark: one digit of hours or of minutes is enough.
     name = re.sub(r"([+-])(\d):", r"\g<1>0\2:", name, count=1)
     name = re.sub(r"([+-])(\d\d):(\d)$", r"\1\2:0\3", name, count=1)

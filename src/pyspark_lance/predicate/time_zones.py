@@ -1,7 +1,7 @@
 """Conversion between instants and local times for whole arrays, of any year.
 
 Arrow takes the offsets of a zone from the transitions listed in the system's files, which end with
-the year 2037 or earlier.  So the transitions come from Python's ``zoneinfo``, which follows the
+the year 2037 or earlier.  So the transitions are those of Python's ``zoneinfo``, which follows the
 rule at the end of such a file; a year that Python does not support gets the offsets of one with the
 same calendar.  No I/O except for the files of ``zoneinfo``; no loop over rows.
 """

@@ -38,7 +38,7 @@ class Token:
 
     @property
     def upper(self) -> str:
-        """The text of a word in upper case, and of an operator as it is; empty for others."""
+        """The text of a word in upper case, and of an operator as it is; empty for other tokens."""
         return self.text.upper() if self.kind in ("word", "operator") else ""
 
 

@@ -139,7 +139,7 @@ def fold(node: Expression) -> Expression:
 
 
 def tight_decimal(value: Expression, other: Expression) -> Expression:
-    """Return an integer constant beside a decimal as a decimal of just its digits, as in Spark."""
+    """Return an integer constant next to a decimal as a decimal of just its digits, as in Spark."""
     constant = isinstance(value, Literal) and is_integral(value.type) and not value.is_null
     if constant and pa.types.is_decimal(other.type):
         assert isinstance(value, Literal)

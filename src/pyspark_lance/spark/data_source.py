@@ -59,7 +59,7 @@ class LanceDataSource(DataSource):
         trim_worker_overhead()
 
     def _know_site(self) -> None:
-        """Add what Hadoop's files say of a path without a host: Spark passes no settings."""
+        """Add the settings of Hadoop's files for a path without a host: Spark passes none."""
         from pyspark_lance.store.hadoop_options import has_host, settings_of_site
 
         # LanceTable has resolved its path by the settings of the session.

@@ -100,7 +100,7 @@ class DynamoDBManifests:
         return there is not None and there.path == entry.path
 
     def replace_path(self, entry: ManifestEntry) -> None:
-        """Give the version another path."""
+        """Replace the path of the version."""
         self._put(entry, _PRESENT)
 
     def latest(self) -> ManifestEntry | None:

@@ -187,7 +187,7 @@ def is_hadoop(name: str) -> bool:
 def translate_hadoop(
     protocol: str, authority: str, settings: Mapping[str, str], given: Collection[str]
 ) -> dict[str, str]:
-    """The storage options that Hadoop's settings stand for.
+    """The storage options that Hadoop's settings translate to.
 
     ``protocol``: fsspec's name. ``authority``: bucket, or ``container@account.host``. ``settings``:
     by their names in small letters. ``given``: arguments of the file system that storage options

@@ -82,7 +82,7 @@ class HdfsStore(ObjectStore):
     """Files of HDFS below one folder.
 
     ``server``: scheme and authority of the URI. ``root``: path of the folder, '' for that of all.
-    ``arguments``: of the client. ``options``: what must not show in messages.
+    ``arguments``: of the client. ``options``: what must not appear in messages.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class HdfsStore(ObjectStore):
         return self.get_ranges(path, [ByteRange(start, end)])[0]
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Buffer]:
-        """The bytes of each range; neighbours are read together, others concurrently."""
+        """The bytes of each range; adjacent ones are read together, others concurrently."""
         for start, end in ranges:
             if not 0 <= start <= end:
                 raise too_short(self.uri, path, start, end)

@@ -666,7 +666,7 @@ def _sync(file: BinaryIO) -> None:
 
 
 def _sync_folder(final: str) -> None:
-    """Make the names in the folder of ``final`` survive a power failure."""
+    """Sync the folder of ``final`` to disk, so that its names survive a power failure."""
     if not hasattr(os, "O_DIRECTORY"):
         return  # Windows opens no folders
     folder = final.rpartition("/")[0] or "/"

@@ -66,7 +66,7 @@ class MemoryStore(ObjectStore):
         self._objects[check_path(path)] = (bytes(as_byte_view(data)), self._now_ns())
 
     def copy(self, source: str, target: str) -> None:
-        """Create or replace ``target`` with what ``source`` holds."""
+        """Create or replace ``target`` with the content of ``source``."""
         self.put(target, self.get(source))
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
@@ -129,11 +129,11 @@ class MemoryOutput:
         return self._written
 
     def close(self) -> None:
-        """Put the object."""
+        """Store the object."""
         content, self._content = self._content, None
         if content is not None:
             self._store.put(self._path, memoryview(content))
 
     def abort(self) -> None:
-        """Discard what was written."""
+        """Discard the written bytes."""
         self._content = None

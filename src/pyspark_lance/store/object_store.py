@@ -1,7 +1,7 @@
 """ObjectStore: the storage interface of the package, and the byte ranges of its requests.
 
 Objects are named by paths relative to the store's root: ``/``-separated, never starting with a
-slash, never containing ``..``. Objects appear whole or not at all. A store knows nothing of Lance.
+slash, never containing ``..``. Objects appear whole or not at all. Stores are independent of Lance.
 
 Errors are the same for every store: a missing object is a ``FileNotFoundError``, an object shorter
 than requested is a ``CorruptFileError``, and every other failure is a ``StorageError`` with its
@@ -39,7 +39,7 @@ def merge_ranges(
 ) -> tuple[ByteRange, ...]:
     """Return requests that cover every range in ``wanted``, in ascending order.
 
-    Two ranges share a request when at most ``max_gap`` bytes lie between them: reading the gap is
+    Two ranges share a request when at most ``max_gap`` bytes are between them: reading the gap is
     cheaper than a second round trip.
 
     ``wanted``: ranges in any order; they may overlap, repeat or be empty. ``max_gap``: maximum
@@ -66,7 +66,7 @@ def cut_ranges(
     requests: Sequence[ByteRange],
     responses: Sequence[bytes | memoryview],
 ) -> list[memoryview]:
-    """Return the bytes of each wanted range, as views of the responses to the merged requests.
+    """Return the bytes of each requested range, as views of the responses to the merged requests.
 
     ``wanted``: the ranges given to ``merge_ranges``, in the order of the result; ``requests``: the
     result of ``merge_ranges``; ``responses``: exactly ``requests[i].num_bytes`` bytes for each
@@ -106,7 +106,7 @@ class ObjectInfo:
 
 
 class OutputFile(Protocol):
-    """An object being written; it appears at ``close``, unless ``abort`` was called first."""
+    """An object being written; visible after ``close``, unless ``abort`` was called first."""
 
     def write(self, data: object) -> int:
         """Append bytes, a memoryview, a pyarrow buffer or a contiguous array; return its size."""
@@ -115,10 +115,10 @@ class OutputFile(Protocol):
         """Return the number of bytes written so far."""
 
     def close(self) -> None:
-        """Make the object appear; a second call does nothing."""
+        """Publish the object; a second call does nothing."""
 
     def abort(self) -> None:
-        """Discard what was written; do nothing after ``close``."""
+        """Discard the written bytes; do nothing after ``close``."""
 
 
 class ObjectStore(Protocol):

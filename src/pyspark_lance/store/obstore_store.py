@@ -333,7 +333,7 @@ class _BufferedUpload:
         return self._written
 
     def close(self) -> None:
-        """Make the object appear; discard it on failure."""
+        """Publish the object; discard it on failure."""
         if (file := self._file) is None:
             return
         try:
@@ -343,7 +343,7 @@ class _BufferedUpload:
             self.abort()
 
     def abort(self) -> None:
-        """Discard what was written."""
+        """Discard the written bytes."""
         file, self._file = self._file, None
         if file is not None and self._written >= UPLOAD_PART_BYTES:
             del file  # ends its requests
@@ -384,7 +384,7 @@ def _shared_client(
     environment: tuple[tuple[str, str], ...],
     _files: tuple[tuple[str, int, int], ...],
 ) -> S3Store | str:
-    """Return a client, shared by all tables of a bucket, or what obstore does not support.
+    """Return a client, shared by all tables of a bucket, or an unsupported setting.
 
     ``arguments_json``: arguments of s3fs; ``environment``: AWS's variables, which both read;
     ``_files``: state of the files that both read, after a change of which the client is a new one.
@@ -458,7 +458,7 @@ def _botocore_session(profile: str | None) -> Any:
 
 
 def _credential_provider(credentials: Any) -> S3CredentialProvider:
-    """Return what gives obstore the credentials of botocore, which renews them."""
+    """Return a provider of botocore's credentials, which renews them, for obstore."""
 
     def current() -> S3Credential:
         frozen = credentials.get_frozen_credentials()

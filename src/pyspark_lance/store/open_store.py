@@ -20,7 +20,7 @@ def open_store(uri: str, options: Mapping[str, str] = _NO_OPTIONS) -> ObjectStor
     """The store whose root is ``uri``; nothing is read or created yet.
 
     ``uri``: a local path (relative to the working folder, or with ``~``), ``file:///path``, or a
-    URI of any file system fsspec knows: ``s3://bucket/path``, ``gs://``, ``abfss://``, .
+    URI of any file system fsspec supports: ``s3://bucket/path``, ``gs://``, ``abfss://``, .
     ``options``: storage options by name, with or without the prefix ``storage.``; local folders
     have only the places that their links may lead to.
     """

@@ -12,7 +12,7 @@ from pyspark_lance.store.storage_options import chosen_client
 def open_s3_store(scheme: str, uri: str, options: Mapping[str, str]) -> FsspecStore:
     """Return the store at an S3 URI.
 
-    Raises UnsupportedFeatureError: ``storage.s3_client`` asks for obstore, which is not installed
+    Raises UnsupportedFeatureError: ``storage.s3_client`` requires obstore, which is not installed
     or does not support these options.
     """
     chosen = chosen_client(options)

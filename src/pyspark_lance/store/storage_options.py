@@ -127,7 +127,7 @@ def parse_storage_options(
 
 
 def _with_hadoop(protocol: str, texts: Mapping[str, str], bucket: str) -> dict[str, str]:
-    """The options with what Hadoop's settings among them stand for, under names of our own."""
+    """The options, with Hadoop's settings among them translated to names of our own."""
     hadoop = {name: text for name, text in texts.items() if is_hadoop(name)}
     own = {name: text for name, text in texts.items() if name not in hadoop}
     table = _TABLES.get(protocol, {})
@@ -161,7 +161,7 @@ def _finish_s3(arguments: dict[str, Any], bucket: str) -> None:
 
 
 def hadoop_as_storage(uri: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The storage options of a URI that Hadoop's settings stand for, without the prefix."""
+    """The storage options of a URI that Hadoop's settings translate to, without prefix."""
     scheme, _, rest = uri.partition("://")
     scheme = scheme.lower()
     if scheme in ("hdfs", "viewfs"):

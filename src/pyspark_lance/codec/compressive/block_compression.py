@@ -58,7 +58,7 @@ def decompress(
     """The plain bytes of a buffer.
 
     ``scheme``: ``BufferCompression.scheme`` of the page's description. ``compressed``: zstd: a u64
-    length and a frame, or a bare frame as old writers made them; lz4: a u32 length and a raw block.
+    length and a frame, or a bare frame by old writers; lz4: a u32 length and a raw block.
     ``values_bytes``: how many bytes the values of the page take, where their number implies it: a
     buffer that claims many more is refused before it is decompressed.
     """
@@ -174,7 +174,7 @@ def _one_by_one(
 
 
 def _decompress_frames(frames: NDArray[np.uint8], total: int) -> NDArray[np.uint8] | None:
-    """Zstd frames one behind another as one stream; None if that does not go well.
+    """Decompress concatenated zstd frames as one stream; None if that fails.
 
     Setting up zstd for each frame takes ten times as long as decompressing some hundred bytes.
     """
@@ -292,7 +292,7 @@ def general(
 
 
 def block_compressor(scheme: str, level: int | None) -> Callable[[Bytes], bytes]:
-    """A function that compresses a buffer; the plain length stands in front."""
+    """A function that compresses a buffer; the plain length is prepended."""
     codec = pa.Codec("zstd", level) if scheme == "zstd" else pa.Codec("lz4_raw")
     prefix = struct.Struct("<Q" if scheme == "zstd" else "<I")
 

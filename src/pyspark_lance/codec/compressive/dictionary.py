@@ -153,7 +153,7 @@ def compressed_block(
     """The block with its content compressed.
 
     ``request``: whether and how; ``by_default``: whether to compress with lz4 what shrinks much, if
-    nothing is asked.
+    nothing is requested.
     """
     scheme = request.compression
     if scheme is None and by_default and len(block.content) >= _MIN_COMPRESSED_BYTES:
@@ -172,9 +172,9 @@ def few_items(
 ) -> pa.DictionaryArray | None:
     """The values as a dictionary array, if at most every second valid one is new.
 
-    Counting distinct values that turn out to be many is what costs, so samples are asked first.
+    Counting many distinct values is expensive, so samples are checked first.
 
-    ``plain_bytes``: if bit-packed indices alone cannot be smaller, the answer is None.
+    ``plain_bytes``: if bit-packed indices alone cannot be smaller, the result is None.
     """
     count, ratio = len(values), request.size_ratio
     limit = min(MAX_ITEMS, int((count - values.null_count) / request.divisor))

@@ -3,7 +3,7 @@
 Symbols of FSST: how they are found in text, chosen from a sample, and written down. A symbol of
 three bytes and more is found by a hash of its first three bytes, so there is only one for each
 hash; shorter ones by the first two bytes. Only symbols of one byte may contain a zero, because
-zeros stand for what lies behind the end of a string.
+zeros stand for bytes behind the end of a string.
 
 Every string is taken apart greedily: the longest symbol that matches comes next.  A string can only
 be walked from its start, so numpy walks thousands of strings at a time, one symbol per step; long
@@ -15,10 +15,10 @@ strings are cut into pieces that are walked side by side, which costs half a sym
     rows          padded        uint8  (num_pieces, width) a piece and zeros, one width for all
                   words         uint64 (num_pieces * width,) the 8 bytes from each position on
     a step        positions     int64  (num_walking,)      where each piece has come to, in words
-                  tokens        uint16 (num_walking,)      what it met: a code, or 256 + a byte
+                  tokens        uint16 (num_walking,)      what was found: a code, or 256 + a byte
     codes         content       uint8  (num_codes,)        a token from 256 on becomes 255, byte
 
-Zeros stand behind each piece, and no symbol of two bytes and more has a zero, so none that is met
+Zeros follow each piece, and no symbol of two bytes and more has a zero, so none that is met
 reaches behind the piece.
 
 Symbols are chosen as in the paper (Boncz, Neumann, Leis: FSST, 2020): encode a sample of the
@@ -121,7 +121,7 @@ def _hashes(words: NDArray[np.uint64]) -> NDArray[np.int64]:
 def best_symbols(words: NDArray[np.uint64], gains: NDArray[np.float64]) -> Symbols:
     """The most worthwhile symbols that can be found together.
 
-    ``words``: candidates of 1 to 8 bytes, none twice; ``gains``: what each is worth.
+    ``words``: distinct candidates of 1 to 8 bytes; ``gains``: the gain of each.
     """
     order = np.argsort(-gains, kind="stable")
     words = words[order]
@@ -256,7 +256,7 @@ class _Walk:
 def tokens_of(
     piece_offsets: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher
 ) -> Tokens:
-    """Take short pieces apart.
+    """Tokenize short pieces.
 
     All pieces are walked side by side. Those at their end walk on until it pays to leave them
     out; what they find there does not count.
@@ -293,7 +293,7 @@ def tokens_of(
 
 
 def _in_order(walks: list[_Walk], counts: NDArray[np.int64], num_steps: int) -> Tokens:
-    """The tokens of each piece one behind another.
+    """The tokens of each piece, concatenated.
 
     From the last step to the first: what a piece found behind its end takes places that others
     fill at earlier steps.

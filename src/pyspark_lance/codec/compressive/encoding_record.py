@@ -38,7 +38,7 @@ class EncodingRecord:
     """One encoding. Its functions look at the message once per page.
 
     What they return is called for every group of chunks. Where an encoding holds others, the
-    second argument makes the decoder of these.
+    second argument creates the decoder of these.
     """
 
     kind: str  # The field of ``CompressiveEncoding`` that holds its message.
@@ -76,5 +76,5 @@ def plain_flat_bits(flat: encodings_v2_1_pb2.Flat) -> int:
 
 
 def require_level_bits(bits: int) -> None:
-    """Raise unless levels are as wide as all writers make them."""
+    """Raise unless levels are as wide as all writers write them."""
     require(bits == LEVEL_BITS, f"levels of {bits} bits, expected {LEVEL_BITS}")

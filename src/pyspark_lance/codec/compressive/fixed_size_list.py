@@ -54,7 +54,7 @@ MAX_ITEMS = 1 << 31
 class ListLayer:
     """One level of lists.
 
-    ``dimension``: items per list; ``has_validity``: whether a bitmap says which items are valid.
+    ``dimension``: items per list; ``has_validity``: whether a bitmap has the validity of items.
     """
 
     dimension: int

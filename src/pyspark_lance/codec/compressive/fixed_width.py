@@ -1,7 +1,7 @@
 """Values of equal width: flat, byte-split, bit-packed or as runs; decoders and encoders.
 
 FastLanes bit packing, the writing half of ``bit_packing``. The rows of a block are gathered first,
-so that each step works on one row of many blocks that lie side by side: that is twice as fast as
+so that each step works on one row of many adjacent blocks: that is twice as fast as
 the steps of unpacking, turned round.
 
 Source: docs/format/file-format.md, sections 6.4 (1) and 6.5.
@@ -280,7 +280,7 @@ def _pack_by_width(
     firsts: NDArray[np.int64],
     out: NDArray[np.unsignedinteger[Any]],
 ) -> None:
-    """Pack block i to ``widths[i]`` bits and puts it to ``out[firsts[i]:]``."""
+    """Pack block i to ``widths[i]`` bits and put it to ``out[firsts[i]:]``."""
     for width in np.flatnonzero(np.bincount(widths)).tolist():
         if width == 0:
             continue

@@ -102,7 +102,7 @@ class _Slots:
 
 @dataclass(slots=True)
 class SymbolTable:
-    """The symbols of one page, and the tables made from them when they are first needed."""
+    """The symbols of one page, and tables that are built from them on first use."""
 
     encoded: bool  # False if the "codes" are the plain bytes.
     lengths: NDArray[np.uint8]  # Bytes of each element, shape (512,).
@@ -227,7 +227,7 @@ def _expand(
     code_offsets: NDArray[np.signedinteger],
     last: bytes = b"",
 ) -> tuple[NDArray[np.signedinteger], pa.Buffer]:
-    """The chosen contents one behind another.
+    """The chosen contents, concatenated.
 
     ``code_offsets``: where strings begin and end, counted in codes; ascending. ``last``: what a
     last code stands for that has no slot. Returns where each string begins and the last one ends,

@@ -1,6 +1,6 @@
 """PackedStruct and VariablePackedStruct: all fields of a row side by side.
 
-Writing packed structs: the fields of a row side by side, in one column. Fields of fixed width make
+Writing packed structs: the adjacent fields of a row, in one column. Fields of fixed width make
 records of fixed width. With strings, binaries or vectors among them (2.2 only) every row is a value
 of variable width.
 

@@ -52,7 +52,7 @@ def _fit_to_chunks(
 ) -> NDArray[np.uint8]:
     """Run lengths that sum up to ``counts`` in each chunk.
 
-    Some older writers let the last runs of a chunk reach over its end; what is too much is cut.
+    Some older writers let the last runs of a chunk reach over its end; the excess is cut.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     last = np.cumsum(runs)

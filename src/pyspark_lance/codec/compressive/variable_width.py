@@ -90,7 +90,7 @@ def _join_offsets(
     shifts: NDArray[np.int64],
     kind: np.dtype[np.signedinteger],
 ) -> NDArray[np.signedinteger]:
-    """Drop the first offset of each chunk and adds the chunk's shift to the others."""
+    """Drop the first offset of each chunk and add the chunk's shift to the others."""
     total = int(counts.sum())
     offsets = allocate((total + 1) * kind.itemsize).view(kind)
     offsets[0] = 0

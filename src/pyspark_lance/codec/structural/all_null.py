@@ -62,7 +62,7 @@ class ConstantPage:
         self._row_starts: NDArray[np.int64] | None = None
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
-        """Take the value and the levels: everything there is."""
+        """Parse the value and the levels."""
         rest = list(buffers)
         if self._has_block:
             self._block = rest.pop(0)
@@ -93,7 +93,7 @@ class ConstantPage:
         return PagePlan(rows, ())
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
-        """Levels of exactly the wanted rows, and one value for each of their slots."""
+        """Decode the levels of exactly the requested rows, and one value for each slot."""
         rows = plan.rows
         visible: NDArray[np.bool_] | None = None
         if self._row_starts is None:

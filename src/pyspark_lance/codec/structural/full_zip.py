@@ -307,7 +307,7 @@ class FullZipPage:
     def _prepare_fixed(
         self, encoding: encodings_v2_1_pb2.CompressiveEncoding, bits_per_value: int
     ) -> int:
-        """Bytes per value, after comparing both places that say so."""
+        """Bytes per value, after comparing both places that specify it."""
         self._list_layers, items = list_layers(encoding)
         kind = encoding_kind(items)
         if kind == "constant" and not items.constant.HasField("value"):
@@ -331,7 +331,7 @@ class FullZipPage:
         return value_bytes
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
-        """Take the repetition index: where each row begins."""
+        """Parse the repetition index: the start of each row."""
         if not self._needs_index:
             return
         index = buffers[0]

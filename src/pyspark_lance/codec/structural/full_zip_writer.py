@@ -26,7 +26,7 @@ def encode_fixed_full_zip(
 ) -> EncodedPage:
     """Values of equal width; every visible entry has one, null or not.
 
-    ``values``: bytes, shape (values, width); ``encoding``: what the bytes of a value are.
+    ``values``: bytes, shape (values, width); ``encoding``: of the bytes of a value.
     """
     control, bits = _control_words(rows)
     layout = pb.PageLayout(
@@ -74,7 +74,7 @@ def encode_variable_full_zip(
     """Strings and binaries; only valid values have a length and bytes.
 
     ``offsets``: one more than values; nulls are empty. ``content``: the bytes they count into;
-    ``encoding``: what the bytes of a value are.
+    ``encoding``: of the bytes of a value.
     """
     control, bits = _control_words(rows)
     layout = pb.PageLayout(

@@ -1,7 +1,7 @@
 """Mini-block pages: small values in chunks of a few KiB, the unit of decoding.
 
 A chunk is found by its row through the metadata words and, if there are lists, the repetition
-index; only the chunks that hold wanted rows are fetched, and all of them are decoded at once.
+index; only the chunks that hold requested rows are fetched, and all of them are decoded at once.
 
 The buffers of a page::
 
@@ -132,7 +132,7 @@ class ChunkTable:
 
 @lru_cache(maxsize=1024)
 def _small_table(words: bytes, word_bytes: int, num_values: int, num_bytes: int) -> ChunkTable:
-    """The chunks of small pages, which are much alike."""
+    """The chunks of small pages, which are similar."""
     return ChunkTable.from_words(np.frombuffer(words, f"<u{word_bytes}"), num_values, num_bytes)
 
 
@@ -242,7 +242,7 @@ class MiniBlockPage:
         self._items: PageItems | None = None
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
-        """Take metadata words, dictionary and repetition index."""
+        """Parse metadata words, dictionary and repetition index."""
         form, rest = self._form, list(buffers)
         num_items = form.num_items
         if form.decode_repetition is None:
@@ -328,7 +328,7 @@ class MiniBlockPage:
 
     @classmethod
     def join(cls, pages: Sequence[MiniBlockPage]) -> MiniBlockPage:
-        """Several pages as one, whose rows come one behind another."""
+        """Join pages to one of their concatenated rows."""
         num_rows = [page.num_rows for page in pages]
         tables = [page._loaded_table() for page in pages]
         joined = cls(pages[0]._form, sum(num_rows), sum(page._chunk_bytes for page in pages))
@@ -465,7 +465,7 @@ class MiniBlockPage:
 
 
 def _counted_on(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Running totals that go on from part to part; each starts at 0 and ends at its total."""
+    """Running totals that continue from part to part; each starts at 0 and ends at its total."""
     inner = np.concatenate([part[1:] for part in parts])
     bases = np.repeat(_starts_of([int(part[-1]) for part in parts]), [len(p) - 1 for p in parts])
     totals = np.zeros(len(inner) + 1, np.int64)

@@ -1,8 +1,8 @@
-"""PageDecoder: what every page layout of 2.1 and 2.2 offers, and the values it deals in.
+"""PageDecoder: the interface of every page layout of 2.1 and 2.2, and its values.
 
 Reading goes in three steps, so that the caller can fetch bytes for many pages at once:
 ``state_buffers`` and ``load`` for what a page needs to find rows at all, ``plan`` for which bytes
-hold the wanted rows, ``decode`` for those bytes.
+hold the requested rows, ``decode`` for those bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PagePlan:
 
 @dataclass(frozen=True, slots=True)
 class DecodedRows:
-    """The wanted rows, and perhaps neighbours that were decoded along with them."""
+    """The requested rows, and perhaps adjacent ones that were decoded along with them."""
 
     values: Values  # One value per visible entry.
     repetition: LevelArray | None  # Level of each entry, or None without lists.
@@ -81,10 +81,10 @@ class PageDecoder(Protocol):
 
     @property
     def state_bytes(self) -> int:
-        """Memory of what ``load`` made of them."""
+        """Memory of the state that ``load`` built."""
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
-        """Take the contents of ``state_buffers``."""
+        """Parse the contents of ``state_buffers``."""
 
     def plan(self, rows: RowRanges) -> PagePlan:
         """Return the byte ranges that hold the rows; the row ranges must not be empty."""
@@ -110,7 +110,7 @@ def select_rows(
 ) -> tuple[Selection, Selection]:
     """Entries and slots of rows.
 
-    ``rows_start``: first entry of each wanted range of rows, ascending; ``rows_end``: one past the
+    ``rows_start``: first entry of each range of rows, ascending; ``rows_end``: one past the
     last entry of each range. ``visible``: which entries have a slot, as booleans; None for all.
     """
     entries = select_ranges(RowRanges(rows_start, rows_end))

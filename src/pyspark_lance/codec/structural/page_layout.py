@@ -48,7 +48,7 @@ class BlobPage:
         self.state_buffers = self._inner.state_buffers
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
-        """Take the state of the records' page."""
+        """Parse the state of the records' page."""
         self._inner.load(buffers)
 
     @property

@@ -1,11 +1,11 @@
 """ArrayDecoder: decode a row range of one page, from the buffers of that page.
 
-What the 2.0 encodings need of the outside: the buffers of one page, and a place to put them.
+Interface of the 2.0 encodings to their context: the buffers of one page, and a place to put them.
 Decoders name the byte slices they want and get them through ``PageBuffers``; so they do no I/O of
 their own and a slice of a page costs only its bytes.
 
-All checks that need no values are made when a decoder is built; those on values when they are
-decoded. Everything that is allocated is bounded by the range asked for or by the page's buffers.
+All checks that need no values run when a decoder is built; those on values when they are
+decoded. Everything that is allocated is bounded by the requested range or by the page's buffers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BufferCollector:
         self.buffers: list[object] = []
 
     def add(self, data: object) -> int:
-        """Take a buffer; returns its number."""
+        """Add a buffer; return its number."""
         self.buffers.append(data)
         return len(self.buffers) - 1
 
@@ -126,7 +126,7 @@ def bit_width_of(data_type: pa.DataType) -> int:
 
 
 def check_array_bytes(data_type: pa.DataType, num_values: int) -> None:
-    """Refuse ranges whose size comes from a damaged count and not from stored bytes."""
+    """Reject ranges whose size is from a damaged count and not from stored bytes."""
     num_bytes = num_values * max(bit_width_of(data_type), 1) // 8
     require(
         num_bytes <= MAX_ARRAY_BYTES,

@@ -272,7 +272,7 @@ def _make_dictionary(
 
 
 def _flat_of(encoding: pb.ArrayEncoding, bits: int | None) -> pb.Flat:
-    """The Flat that lies below a NoNulls wrapper, if there is one."""
+    """The Flat below a NoNulls wrapper, if there is one."""
     while encoding.HasField("nullable") and encoding.nullable.HasField("no_nulls"):
         encoding = encoding.nullable.no_nulls.values
     kind = encoding.WhichOneof("array_encoding")
@@ -331,7 +331,7 @@ _FSST_GROWTH = 3
 def estimate_value_bytes(
     encoding: pb.ArrayEncoding, data_type: pa.DataType, num_values: int
 ) -> float:
-    """Decoded bytes per value; 0 if the description does not tell."""
+    """Decoded bytes per value; 0 if the description does not specify it."""
     fixed = bit_width_of(data_type)
     if fixed:
         return fixed / 8

@@ -77,7 +77,7 @@ class PlainDictionaryDecoder:
         return self._items_of(pc.take(indices, plain_array(positions), boundscheck=False))
 
     def _filled(self, start: int, end: int) -> pa.Array:
-        """The indices, of which 0 stands for null."""
+        """The indices, of which 0 is null."""
         indices = self._indices.decode(start, end)
         return indices.fill_null(plain_scalar(0, indices.type))
 

@@ -1,7 +1,7 @@
 """Binary, Fsst and FixedSizeBinary: strings and binaries of every offset width.
 
 Binary keeps the end of every value; a null has the null adjustment added to its end, so one array
-of u64 says both where a value is and whether it is there.
+of u64 holds both the position and the validity of a value.
 
 Source: docs/format/file-format.md, sections 5.1 and 5.2.
 """
@@ -45,7 +45,7 @@ class Ends(NamedTuple):
 class EndPositions:
     """The u64 end positions that Binary and List have in common.
 
-    ``null_adjustment``: what a null has been raised by.
+    ``null_adjustment``: added to the end position of a null.
     """
 
     def __init__(self, positions: FlatDecoder, null_adjustment: int) -> None:
@@ -56,7 +56,7 @@ class EndPositions:
         return self._positions.slices(max(start - 1, 0), end)
 
     def end_slices(self, start: int, end: int) -> list[BufferSlice]:
-        """The two positions that tell where the values ``start`` to ``end`` lie."""
+        """The two positions that bound the values ``start`` to ``end``."""
         wanted = [start - 1, end - 1] if start < end else []
         return [
             piece
@@ -81,7 +81,7 @@ class EndPositions:
     def decode(self, start: int, end: int, limit: int | None) -> Ends:
         """Offsets of the values ``start`` to ``end``.
 
-        ``start``: first value. ``limit``: what no offset may exceed; None if it is checked later.
+        ``start``: first value. ``limit``: maximum offset; None if it is checked later.
         """
         if start == end:
             return Ends(np.zeros(1, np.int64), None)
@@ -138,7 +138,7 @@ class BinaryDecoder:
         return self._ends.slices(start, end) + self._data.slices(*span)
 
     def decode(self, start: int, end: int) -> pa.Array:
-        """Offsets made of the end positions, over the stored bytes."""
+        """Offsets from the end positions, over the stored bytes."""
         ends, data = self.decode_slices(start, end)
         return variable_array(self.data_type, ends, data)
 
@@ -306,5 +306,5 @@ def is_variable_type(data_type: pa.DataType) -> bool:
 
 
 def check_variable_type(data_type: pa.DataType) -> None:
-    """Refuse strings where the schema says something else."""
+    """Reject strings where the schema has another type."""
     require(is_variable_type(data_type), f"values of variable width are stored for {data_type}")

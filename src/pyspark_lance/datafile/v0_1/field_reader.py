@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 
 class LegacyNode(Protocol):
-    """One node of the wanted field's tree."""
+    """One node of the requested field's tree."""
 
     def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
         """Return the ranges that reading the parts fetches, as far as the page table has them."""
@@ -163,7 +163,7 @@ class _PlainNode(_Leaf):
 
 
 class _VariableNode(_Leaf):
-    """Strings and binaries: offsets in the file, of bytes that lie before them."""
+    """Strings and binaries: offsets in the file, of bytes before them."""
 
     def __init__(self, file: LegacyFile, pages: PageTable, field: Field) -> None:
         super().__init__(file, pages, field.id)
@@ -243,7 +243,7 @@ class _StructNode:
 
 
 class _DictionaryNode:
-    """Indices in pages; the values once, where the file's own schema says.
+    """Indices in pages; the values once, at the location in the file's own schema.
 
     A table keeps a second copy of the values in its manifest files, for which its fields have
     other positions; Lance refuses to append other values, so the copies are equal.
@@ -426,7 +426,7 @@ class LegacyFieldReader:
         return self.read_arrays(RowRanges.single(start, end))[0]
 
     def read_arrays(self, rows: RowRanges) -> list[pa.Array]:
-        """The wanted rows, as one array."""
+        """The requested rows, as one array."""
         return [self._root.read(list(self._parts(rows)))]
 
     def average_row_bytes(self) -> int:
@@ -439,7 +439,7 @@ class LegacyFieldReader:
         return 1
 
     def retained_bytes(self) -> int | None:
-        """Return None: pages may keep what they have read."""
+        """Return None: pages may cache what they have read."""
         return None
 
     def _parts(self, rows: RowRanges) -> Iterator[Part]:

@@ -1,6 +1,6 @@
 """LegacyMetadata: footer, metadata message, page table and schema of a 0.1 file.
 
-Rows come in batches, and every field has one page per batch. The page table says where: for each
+Rows come in batches, and every field has one page per batch. The page table holds, for each
 field id from the lowest to the highest, for each batch, a position and a number of values.
 
 Source: docs/format/file-format.md, section 10.1.
@@ -48,7 +48,7 @@ class PageTable:
     def page(self, field_id: int, batch: int) -> tuple[int, int]:
         """Position of a page in the file, and how many values it has.
 
-        Raises CorruptFileError: the table has no such page. The caller adds where.
+        Raises CorruptFileError: the table has no such page. The caller adds the location.
         """
         row = field_id - self.first_id
         if not 0 <= row < len(self.entries):
@@ -63,7 +63,7 @@ class PageTable:
 
 
 class LegacyMetadata:
-    """Everything a 0.1 file says about itself.
+    """All metadata of a 0.1 file.
 
     ``tail``: the end of the file, 16 bytes or more.
 
@@ -104,7 +104,7 @@ class LegacyMetadata:
 
     @cached_property
     def schema(self) -> LanceSchema:
-        """The embedded schema, whose dictionaries lie in this file."""
+        """The embedded schema, whose dictionaries are in this file."""
         position = self._message.manifest_position
         if not position:
             raise UnsupportedFeatureError(
@@ -188,7 +188,7 @@ class LegacyFile(FileBytes):
         """Ranges that come out of the file can be what the file holds.
 
         Pages do not share bytes, so ranges of different values cannot exceed the file together;
-        this bounds what a damaged page table can make us allocate.
+        this bounds what a damaged page table can cause to allocate.
         """
         size, total = self.metadata.file_size, 0
         for start, end in ranges:

@@ -104,7 +104,7 @@ class StatisticsCollector:
         }
 
     def add(self, of: Field, array: pa.Array) -> None:
-        """Take the values of a top-level field in the next group."""
+        """Add the values of a top-level field in the next group."""
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
         if of.is_struct:

@@ -205,7 +205,7 @@ def plain_bytes(array: pa.Array) -> NDArray[np.uint8]:
 
 
 def _check_values(field: Field, path: str, array: pa.Array, *, is_string: bool) -> None:
-    """Refuse what would not come back as it is."""
+    """Reject values that would be read back differently."""
     if pa.types.is_null(array.type):
         return
     if is_string and field.nullable:
@@ -267,7 +267,7 @@ class LegacyFileWriter:
 
     @property
     def bytes_written(self) -> int:
-        """Length of the file so far and what is collected for its next group."""
+        """Length of the file so far and of the rows buffered for its next group."""
         return self._output.tell() + self._held_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -295,7 +295,7 @@ class LegacyFileWriter:
         self._rows_written += batch.num_rows
 
     def finish(self) -> DataFile:
-        """Write what is held and the metadata, and makes the file appear."""
+        """Write the buffered rows and the metadata, and publish the file."""
         self._check_open()
         self._write_group()
         self._finished = True

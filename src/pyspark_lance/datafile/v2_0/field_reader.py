@@ -57,7 +57,7 @@ _MAX_GAP_BYTES: Final = 64 * 1024
 def split_at_gaps(rows: RowRanges, row_bytes: int) -> Iterator[RowRanges]:
     """Groups of ranges with little between neighbours.
 
-    ``rows``: the wanted rows; may have no ranges. ``row_bytes``: bytes of a row, at least 1.
+    ``rows``: the requested rows; may have no ranges. ``row_bytes``: bytes of a row, at least 1.
     """
     max_gap = _MAX_GAP_BYTES // row_bytes
     cuts = np.flatnonzero(rows.starts[1:] - rows.ends[:-1] > max_gap) + 1
@@ -166,7 +166,7 @@ class LeafReader:
         return ranges
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """The wanted slices of the pages."""
+        """The requested slices of the pages."""
         ranges: list[ByteRange] = []
         for part in self._pages.locate(start, end):
             with self._pages.errors_of(part.page):
@@ -241,7 +241,7 @@ class LeafReader:
 
 
 class _PackedReader:
-    """A struct stored as records in one column; children that are not wanted are dropped."""
+    """A struct stored as records in one column; unrequested children are dropped."""
 
     def __init__(self, file: OpenFile, field: Field, column: int) -> None:
         stored = _stored_field(file, field)
@@ -260,7 +260,7 @@ class _PackedReader:
         return self._records.byte_ranges(start, end)
 
     def read(self, start: int, end: int) -> pa.Array:
-        """The wanted children of the records."""
+        """The requested children of the records."""
         records = self._records.read(start, end)
         children = [records.field(index) for index in self._wanted]
         return pa.Array.from_buffers(self._type, end - start, [None], children=children)
@@ -275,7 +275,7 @@ class _PackedReader:
 
 
 class _StructReader:
-    """A struct whose children have columns; its own says nothing but how many rows there are."""
+    """A struct whose children have columns; its own has only the number of rows."""
 
     def __init__(
         self, file: OpenFile, field: Field, column: int, children: list[NodeReader]
@@ -554,7 +554,7 @@ class V20FieldReader:
         return self._row_bytes
 
     def retained_bytes(self) -> int | None:
-        """Return None: pages may keep what they have read."""
+        """Return None: pages may cache what they have read."""
         return None
 
 
@@ -563,7 +563,7 @@ def make_v2_0_field_reader(
 ) -> V20FieldReader:
     """A reader for a field and everything below.
 
-    ``file``: a 2.0 file. ``field``: the wanted field; its children may be fewer than are stored.
+    ``file``: a 2.0 file. ``field``: the requested field; its children may be fewer than are stored.
     ``column_of``: field id -> physical column.
     """
     return V20FieldReader(make_node(file, field, column_of))
@@ -572,7 +572,7 @@ def make_v2_0_field_reader(
 def v2_0_columns(file: OpenFile, fields: Iterable[Field]) -> dict[int, int]:
     """Field id -> column of a file that no manifest describes: depth first.
 
-    A struct counts as packed if its column is stored so; metadata tell only if it has no pages.
+    A struct counts as packed if its column is stored so; metadata count only if it has no pages.
     """
     columns: dict[int, int] = {}
 

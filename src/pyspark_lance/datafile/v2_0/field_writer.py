@@ -60,7 +60,7 @@ class V20BlobWriter:
         return self._held_rows * RECORD_BYTES
 
     def write(self, array: pa.Array) -> None:
-        """Write the values, and keeps where they are."""
+        """Write the values, and keep their positions."""
         for start in range(0, len(array), blob_records.PAGE_ROWS):
             values = array.slice(start, blob_records.PAGE_ROWS)
             valid = validity_of(values)
@@ -140,7 +140,7 @@ class _NodeWriter(FieldWriter, Protocol):
     """A writer of any node of the schema tree."""
 
     def flush(self, *, page_needed: bool = False) -> None:
-        """Write what is still buffered.
+        """Write the buffered rest.
 
         ``page_needed``: write an empty page if there is none, because pylance expects one for the
         items of lists that are all empty.
@@ -180,7 +180,7 @@ class _LeafWriter:
             self.flush()
 
     def own(self) -> None:
-        """Copy what is buffered."""
+        """Copy buffered arrays."""
         self._pending.own()
 
     def flush(self, *, page_needed: bool = False) -> None:
@@ -226,12 +226,12 @@ class _StructWriter:
             child.write(array.field(index))
 
     def own(self) -> None:
-        """Copy what is buffered."""
+        """Copy buffered arrays."""
         for child in self._children:
             child.own()
 
     def flush(self, *, page_needed: bool = False) -> None:
-        """Write the header page and what waits in the children."""
+        """Write the header page and the buffered rows of the children."""
         if self._num_rows or (page_needed and not self._has_pages):
             self._sink.write_page(
                 self._column, [], ARRAY_ENCODING_URL, _STRUCT_HEADER, num_rows=self._num_rows
@@ -259,7 +259,7 @@ class _ListWriter:
         return self._pending.num_bytes + self._items.buffered_bytes
 
     def write(self, array: pa.Array) -> None:
-        """Append lists; what lies below null lists is dropped."""
+        """Append lists; drop items of null lists."""
         offsets = value_offsets(array).astype(np.int64)
         validity = validity_of(array)
         lengths = np.diff(offsets)
@@ -274,7 +274,7 @@ class _ListWriter:
             self._flush_offsets()
 
     def own(self) -> None:
-        """Copy what is buffered."""
+        """Copy buffered arrays."""
         self._pending.own()
         self._items.own()
 
@@ -366,7 +366,7 @@ def _write_page(
 
 
 def _check_type(field: Field, path: str) -> None:
-    """Refuse what can be refused by the schema alone."""
+    """Reject whatever the schema alone shows to be unsupported."""
     if field.is_blob:
         raise _refusal(path, "a blob of the second kind")
     if field.is_map:

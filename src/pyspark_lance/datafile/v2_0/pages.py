@@ -44,7 +44,7 @@ class PageRange(NamedTuple):
 class FileBuffers:
     """The buffers of a page as slices of the file.
 
-    What was fetched ahead is handed out once, so that the buffers of a page share a request.
+    Prefetched bytes are returned once, so that the buffers of a page share a request.
     """
 
     def __init__(self, file: OpenFile, page: PageInfo) -> None:
@@ -77,7 +77,7 @@ class FileBuffers:
         return ByteRange(start + wanted.start, start + wanted.end)
 
     def fetch_ahead(self, wanted: Sequence[BufferSlice]) -> None:
-        """Read several slices with one request; they replace what was read ahead before."""
+        """Read several slices with one request; they replace those prefetched before."""
         answers = self._file.fetch([self.place(piece) for piece in wanted])
         self._ahead = {
             piece: pa.py_buffer(answer) for piece, answer in zip(wanted, answers, strict=True)

@@ -51,7 +51,7 @@ _NO_BYTES = np.zeros(0, np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class PageRead:
-    """The wanted rows of a page, or of neighbours that are decoded together.
+    """The requested rows of a page, or of adjacent pages that are decoded together.
 
     ``page``: number of the (first) page; ``end``: one past the number of the last page.
     """
@@ -103,7 +103,7 @@ class LeafColumnReader:
         ]
 
     def load(self, rows: RowRanges, buffers: Iterator[NDArray[np.uint8]]) -> None:
-        """Take the bytes of ``state_ranges(rows)``."""
+        """Load the bytes of ``state_ranges(rows)``."""
         page = 0
         try:
             for page in self._page_starts.pages_of(rows.scaled(self._slots_per_row)):
@@ -231,7 +231,7 @@ class LeafColumnReader:
         return decoder
 
     def retained_bytes(self) -> int:
-        """Approximate memory of what is kept of pages."""
+        """Approximate memory of cached pages."""
         return sum(_DECODER_BYTES + one.state_bytes for one in self._decoders.values())
 
     def forget_old_pages(self) -> None:
@@ -251,7 +251,7 @@ class LeafColumnReader:
 
     @contextlib.contextmanager
     def errors_of(self, page: int) -> Iterator[None]:
-        """Add the place to errors of the codec, which knows none.
+        """Add the location to errors of the codec.
 
         Arrow's and numpy's own complaints mean that bytes slipped through our checks.
         """
@@ -275,7 +275,7 @@ def as_array(buffer: Buffer) -> NDArray[np.uint8]:
 
 
 def _as_records(decoded: DecodedRows, values: PlacedValues) -> DecodedRows:
-    """Values that lie elsewhere in the file as the records that say where."""
+    """Values that are stored elsewhere in the file, as the records of their positions."""
     members = tuple(
         FixedWidthValues(values.num_values, 64, np.ascontiguousarray(member).view(np.uint8))
         for member in (values.places, values.sizes)

@@ -70,7 +70,7 @@ class BlobColumn(LeafColumnReader):
     def decode(
         self, read: PageRead, pieces: Sequence[NDArray[np.uint8]]
     ) -> tuple[pa.Array, Unraveler]:
-        """The blobs of one page; their bytes are fetched if they are wanted."""
+        """The blobs of one page; their bytes are fetched on request."""
         descriptors, unraveler = super().decode(read, pieces)
         with self.errors_of(read.page):
             return self._shown(descriptors), unraveler
@@ -147,7 +147,7 @@ class _Piece:
 
 
 class _Node(Protocol):
-    """One node of the wanted field's tree."""
+    """One node of the requested field's tree."""
 
     def leaves(self) -> Iterator[LeafColumnReader]:
         """The columns below, in order."""
@@ -185,7 +185,7 @@ class V21FieldReader:
         return concat_arrays(arrays) if arrays else pa.nulls(0, self._type)
 
     def read_arrays(self, rows: RowRanges) -> list[pa.Array]:
-        """The wanted rows as consecutive arrays, which spares copying them together."""
+        """The requested rows as consecutive arrays, which spares copying them together."""
         self._load(rows)
         reads = [leaf.plan(rows) for leaf in self._leaves]
         ranges = [place for leaf in reads for read in leaf for place in read.ranges]
@@ -215,7 +215,7 @@ class V21FieldReader:
         return self._row_bytes
 
     def retained_bytes(self) -> int | None:
-        """Approximate memory of what is kept of pages."""
+        """Approximate memory of cached pages."""
         return sum(leaf.retained_bytes() for leaf in self._leaves)
 
     def _load(self, rows: RowRanges) -> None:
@@ -247,7 +247,7 @@ class _LeafNode:
 
 
 class _PackedNode:
-    """A struct stored as records in one column; children that are not wanted are dropped."""
+    """A struct stored as records in one column; unrequested children are dropped."""
 
     def __init__(self, records: LeafColumnReader, data_type: pa.DataType, kept: list[int]) -> None:
         self._records = records
@@ -323,7 +323,7 @@ def make_v2_1_field_reader(
 ) -> V21FieldReader:
     """A reader for a field and everything below.
 
-    ``file``: a 2.1 or 2.2 file. ``field``: the wanted field; its children may be fewer than are
+    ``file``: a 2.1 or 2.2 file. ``field``: the requested field; its children may be fewer than are
     stored. ``column_of``: field id -> physical column; only leaves have one. ``keep_dictionaries``:
     if the field is a column of strings, arrays may be dictionaries of them, where they are stored
     so.
@@ -382,7 +382,7 @@ def _make_packed_node(
 def v2_1_columns(file: OpenFile, fields: Iterable[Field]) -> dict[int, int]:
     """Field id -> column of a file that no manifest describes: leaves, depth first.
 
-    A struct counts as packed if its column is stored so, whatever its metadata ask for.
+    A struct counts as packed if its column is stored so, whatever its metadata request.
     """
     columns: dict[int, int] = {}
 

@@ -2,7 +2,7 @@
 
 Arrays are collected until there is enough for a page and then taken apart into the rows of each
 leaf column; a column with narrow values next to wide ones collects on until it has a page of its
-own. So what is held in memory depends on the number of columns and not on the number of rows.
+own. So the memory used depends on the number of columns and not on the number of rows.
 
 Source: docs/format/file-format.md, sections 6.7 and 9.1.
 """
@@ -49,10 +49,10 @@ from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 
 class V21BlobWriter:
-    """A column of blobs; values go to the file at once, what is collected is where they are.
+    """A column of blobs; values go to the file at once, their positions are collected.
 
     ``column``: a blob of either kind; those of the first kind are not inside of lists. ``version``:
-    any for the first kind (pylance makes no new tables of 2.2 with it), ``2.2`` for the second.
+    any for the first kind (pylance creates no new tables of 2.2 with it), ``2.2`` for the second.
     ``objects``: where large blobs of the second kind go; None for the file itself.
     """
 
@@ -113,7 +113,7 @@ class V21BlobWriter:
         self._rows_written += rows.num_rows
 
     def _pairs(self, rows: LeafValues, records: BlobRecords) -> EncodedPage:
-        """A page of blobs of the first kind: levels are in the records of what has none."""
+        """A page of blobs of the first kind: records without bytes hold their levels."""
         if rows.definition is not None:
             is_null = records.is_null
             records.positions[is_null] = rows.definition[is_null].astype(np.uint64) << np.uint64(16)
@@ -217,13 +217,13 @@ class V21FieldWriter:
                 self._distribute()
 
     def own(self) -> None:
-        """Copy what is buffered."""
+        """Copy buffered arrays."""
         self._held.own()
         for column in self._columns:
             column.own()
 
     def flush(self) -> None:
-        """Write what is still buffered."""
+        """Write the buffered rest."""
         self._distribute()
         for column in self._columns:
             column.flush()
@@ -240,7 +240,7 @@ class V21FieldWriter:
         yield from self._pieces(array.slice(half))
 
     def _distribute(self) -> None:
-        """Take the collected arrays apart."""
+        """Shred the collected arrays."""
         arrays, self._array_bytes = self._held.take(), 0
         if len(arrays) > 1 and not self._has_dictionaries:
             arrays = [pa.concat_arrays(arrays)]

@@ -1,4 +1,4 @@
-"""Refuse texts with a trailing word that Spark parses as an alias.
+"""Reject texts with a trailing word that Spark parses as an alias.
 
 Spark parses ``id = 5 and`` as the condition ``id = 5`` with the alias ``and``, so an unfinished
 condition would delete rows.

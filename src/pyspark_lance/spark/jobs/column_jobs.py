@@ -109,7 +109,7 @@ def _new_columns(spark: SparkSession, schema: StructType) -> pa.Schema:
 def joined_columns(
     spark: SparkSession, snapshot: Snapshot, frame: DataFrame
 ) -> tuple[pa.Schema, RunColumns]:
-    """Plan new columns whose values come from another DataFrame, joined by ``_rowid``.
+    """Plan new columns with values of another DataFrame, joined by ``_rowid``.
 
     Rows that it lacks get null; rows that the table lacks are ignored.
     """

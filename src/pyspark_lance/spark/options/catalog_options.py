@@ -1,4 +1,4 @@
-"""Keep the options of catalog tables, which Spark does not pass on, in the table's schema.
+"""Options of catalog tables, stored in the table's schema, as Spark does not pass them on.
 
 ``CREATE TABLE t USING lance OPTIONS (path …)`` gets a schema from the source and stores it; a later
 ``SELECT`` passes the schema to the source, but no options.  So the metadata of the first column
@@ -24,7 +24,7 @@ _LEFT_OUT = ("location", "is_managed_location", "external", "comment", *_CATALOG
 
 
 def is_for_catalog(options: Mapping[str, str]) -> bool:
-    """Return whether Spark asks for a schema to store in its catalog."""
+    """Return whether Spark requests a schema to store in its catalog."""
     return any(word.lower() in _CATALOG_WORDS for word in options)
 
 

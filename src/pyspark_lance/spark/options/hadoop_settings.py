@@ -51,7 +51,7 @@ def session_table(
 
 
 def hadoop_options(spark: SparkSession, path: str) -> dict[str, str]:
-    """The options ``storage.*`` that the Hadoop settings of a session stand for.
+    """The options ``storage.*`` that the Hadoop settings of a session translate to.
 
     For reads, writes and streams without the plugin; with it, and for ``LanceTable``, they count
     by themselves.
@@ -75,7 +75,7 @@ def hadoop_options(spark: SparkSession, path: str) -> dict[str, str]:
 
 
 def settings_of_paths(spark: SparkSession | None, path: str) -> dict[str, str]:
-    """The settings of a session that say what a path without a host means; none if it is local."""
+    """Settings of a session that resolve a path without a host; none if it is local."""
     if spark is None or has_host(path):
         return {}
     if not hasattr(spark, "_jsparkSession"):

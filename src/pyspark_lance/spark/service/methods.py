@@ -1,6 +1,6 @@
 """The methods that the JVM plugin calls, by name: the whole border between the two.
 
-``plugin_requests`` has what each method takes, ``plugin_responses`` what it returns;
+``plugin_requests`` has each method's parameters, ``plugin_responses`` its results;
 ``Python.java`` calls them. The function that handles a method has its name, and its module is
 imported by the first call: a query that names a table by its path needs no catalogs.
 """
@@ -26,7 +26,7 @@ READS_AND_WRITES: Final = "pyspark_lance.spark.service.reads_and_writes"
 
 
 class Handler(NamedTuple):
-    """A method: what it takes and returns, and the module of the function that handles it."""
+    """A method: its parameters and result, and the module of its handler function."""
 
     request: type[of.Request]
     response: type[to.Response]

@@ -150,14 +150,14 @@ def plan_write(request: WriteRequest) -> WriteResponse:
 
 
 def commit(request: CommitRequest) -> Response:
-    """Commit a version of what all tasks wrote."""
+    """Commit a version of the files of all tasks."""
     writer, messages = _written(request)
     writer.commit(messages)
     return Response()
 
 
 def abort(request: CommitRequest) -> Response:
-    """Remove what tasks wrote."""
+    """Remove the files of tasks."""
     writer, messages = _written(request)
     writer.abort(messages)
     return Response()

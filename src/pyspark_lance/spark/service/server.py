@@ -106,7 +106,7 @@ class SparkLogHandler(logging.Handler):
         self._server = server
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a record; the request that logs it goes on if it cannot be sent."""
+        """Send a record; the request that logs it continues if it cannot be sent."""
         try:
             self._server.log(record)
         except Exception:  # noqa: BLE001

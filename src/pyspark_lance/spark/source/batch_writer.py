@@ -88,7 +88,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make the rows of all partitions visible, in one version."""
+        """Commit the rows of all partitions, in one version."""
         trim_worker_overhead()
         fragments = _fragments_of(messages)
         applications = (

@@ -1,6 +1,6 @@
 """The table and version that a column was read from, in the metadata of the column.
 
-Without the JVM plugin a write knows only the schema of its rows. The metadata lets it refuse to
+Without the JVM plugin a write has only the schema of its rows. The metadata lets it refuse to
 overwrite a table with rows of one of its older versions. Only columns that a query passes through
 unchanged keep it.
 """

@@ -2,7 +2,7 @@
 
 The JVM plugin starts workers while the driver still plans. It names these functions in a pickle;
 they return a command of a worker: a function of batches and its row type. If our daemon forks the
-workers, the first one asks it to import the modules for all of them, and exits.
+workers, the first one signals it to import the modules for all of them, and exits.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class ChangePartition(InputPartition):
 class FragmentsWritten(WriterCommitMessage):
     """The fragments that one task wrote; the commit assigns their ids.
 
-    The task adds the id of the Spark application, which the driver's writer does not know.
+    The task adds the id of the Spark application, which the driver's writer does not have.
     """
 
     fragments: tuple[Fragment, ...]

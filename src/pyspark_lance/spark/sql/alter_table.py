@@ -77,7 +77,7 @@ class _Columns:
             set_cluster_by(self._table, change["columns"], settings=self._settings)
 
     def refuse_replacing(self, changes: Sequence[Mapping[str, Any]]) -> None:
-        """Raise an error for REPLACE COLUMNS, which drops all columns and adds others."""
+        """Raise an error for REPLACE COLUMNS, which drops all columns and adds new ones."""
         if {change["kind"] for change in changes} != {"DeleteColumn", "AddColumn"}:
             return  # no other statement both drops and adds
         raise UnsupportedFeatureError(

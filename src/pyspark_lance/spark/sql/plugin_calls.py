@@ -204,7 +204,7 @@ def _widths(snapshot: Snapshot) -> dict[str, int]:
 
 
 def _pinned_version(snapshot: Snapshot) -> dict[str, Any]:
-    """Return what identifies the version in later requests of the plugin."""
+    """Return the identity of the version for later requests of the plugin."""
     return {"root": snapshot.uri, "version": snapshot.version, "base": snapshot.identity.stamp}
 
 
@@ -448,7 +448,7 @@ def _as_json(value: pa.Scalar) -> Any:
 
 
 def counts(request: CountsRequest) -> CountsResponse:
-    """Count the matching rows, by value if a column is given; empty if no index knows."""
+    """Count the matching rows, by value if a column is given; empty if no index has them."""
     from pyspark_lance.table.scan.index_only_aggregates import count_where, value_counts
 
     _, snapshot = _open(request)
@@ -473,7 +473,7 @@ def _has_one_type(snapshot: Snapshot, name: str) -> bool:
 
 
 def first(request: FirstRequest) -> FirstResponse:
-    """Return a condition that the first rows of an order match, and few others."""
+    """Return a condition that the first rows of an order match, and few other rows."""
     _, snapshot = _open(request)
     name, rows, descending = request.column, request.rows, request.descending
     if not _has_one_type(snapshot, name):

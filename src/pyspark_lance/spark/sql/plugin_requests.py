@@ -1,4 +1,4 @@
-"""Requests of the JVM plugin: what each method of the service takes.
+"""Requests of the JVM plugin: the parameters of each method of the service.
 
 A request has the settings of the session, the user's options, and parameters. The parsers of
 options read the settings of the session among the options, as ``LanceTable`` and streams set them.
@@ -232,7 +232,7 @@ class AnalysisRequest(ScanRequest):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class AnalyzeRequest(ScanRequest):
-    """Store what the expressions returned."""
+    """Store the results of the expressions."""
 
     results: tuple[str, ...]
 
@@ -272,7 +272,7 @@ class WriteRequest(ColumnsRequest):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class CommitRequest(Request):
-    """Commit or remove what tasks wrote."""
+    """Commit or remove the files of tasks."""
 
     writer: bytes
     messages: tuple[bytes | None, ...]  # None for a task that failed.

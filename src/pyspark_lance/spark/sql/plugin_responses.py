@@ -1,6 +1,6 @@
-"""Responses to the JVM plugin: what each method of the service returns.
+"""Responses to the JVM plugin: the results of each method of the service.
 
-``encode_response`` makes messages of them. A field that is None is absent in the message; in Java
+``encode_response`` encodes them. A field that is None is absent in the message; in Java
 ``Python``, ``PythonRead``, ``PythonWrite`` and ``Description`` read all fields. Columns have the
 JSON text of Spark's types, values the form of literals in conditions.
 

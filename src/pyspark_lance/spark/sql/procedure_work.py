@@ -189,7 +189,7 @@ class Compaction:
 
 
 def start_compaction(call: Call) -> Rows | Compaction:
-    """Plan a compaction, or return what it would do for a dry run."""
+    """Plan a compaction, or describe it for a dry run."""
     options = {name: call.given(name, kind) for name, kind in CONFIGURABLE.items()}
     for name in ("cluster_by", "split_files_by"):
         names = call.arguments.get(name)
@@ -354,7 +354,7 @@ class VectorWork:
         return self.build.tasks
 
     def go_on(self, call: Call, done: list[Any]) -> Rows | VectorWork:
-        """Run the next stage, or commit; plan again what conflicts with other commits."""
+        """Run the next stage, or commit; plan again on conflicts with other commits."""
         if not self.build.is_last:
             return replace(self, build=self.build.after(done))
         unit = call.unit_of_work(self.retries)

@@ -1,4 +1,4 @@
-"""Declarations of columns besides the type: NOT NULL, DEFAULT, lengths of strings, comments.
+"""Column declarations other than the type: NOT NULL, DEFAULT, lengths of strings, comments.
 
 They are stored in the fields of the table, and apply to every write.
 """
@@ -97,7 +97,7 @@ def with_declarations(made: pa.Field, declared: StructField) -> pa.Field:
 
 
 def _kept_type(kind: DataType) -> str | None:
-    """Return the declared type if Lance has no such type."""
+    """Return the declared type if Lance lacks it."""
     if isinstance(kind, CharType | VarcharType):
         return kind.simpleString()
     return kind.json() if isinstance(kind, UserDefinedType) else None

@@ -51,7 +51,7 @@ def _options_of(field: Field) -> dict[str, str]:
 
 
 def _candidates(field: Field) -> Iterator[dict[str, str]]:
-    """Yield the options that may make a column of the type of ``field``."""
+    """Yield the options that may create a column of the type of ``field``."""
     encodings = _encodings(field)
     yield encodings
     kind = field.to_arrow().type
@@ -82,7 +82,7 @@ def _metadata_of_leaf(field: pa.Field) -> dict[bytes, bytes]:
 
 
 def _makes(column: StructField, options: Mapping[str, str], wanted: pa.Field) -> bool:
-    """Return whether declaring the column with these options makes one of the wanted type."""
+    """Return whether these options create a column of the requested type."""
     try:
         schema = stored_schema(
             StructType([column]), options, existing=None, overwrite=False, declared=True

@@ -301,7 +301,7 @@ class ChangePlanner:
     ) -> None:
         """Add the changes of some steps.
 
-        What a change of columns shows is known when the columns at the end are, so such steps wait.
+        Steps that change columns wait until the columns at the end are known.
 
         ``steps``: the steps, ascending; ``changes_of``: the changes of a step that are read, for
         all modes but net changes; ``later``: the steps after them, up to the version whose columns

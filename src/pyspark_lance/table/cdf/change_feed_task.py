@@ -74,7 +74,7 @@ CHANGE_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ChangeFeedTask:
-    """Some changes, and what to return of them."""
+    """Some changes, and the rows to return of them."""
 
     sides: Mapping[Side, VersionFiles]  # How the versions are read that the changes name.
     # Columns of the table to return, as shown; the sides may have more, and structs with more
@@ -322,7 +322,7 @@ def _batch_of(
     versions: pa.Array,
     change_type: ChangeType | None = None,
 ) -> pa.RecordBatch:
-    """Rows with what the feed adds; ``change_type`` is that of the change, if it has one."""
+    """Rows with the columns of the feed; ``change_type`` is that of the change, if it has one."""
     count, commit = len(row_ids), change.commit
     if isinstance(change, WholeFragmentChanges):
         change_type = change.change_type

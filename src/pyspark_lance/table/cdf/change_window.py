@@ -1,4 +1,4 @@
-"""ChangeWindow: the versions that a change feed covers, and what it shows of them."""
+"""ChangeWindow: the versions that a change feed covers, and its contents."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OPEN = Bound()
 
 @dataclass(frozen=True, slots=True)
 class ChangeWindow:
-    """The versions whose changes are wanted, both inclusive."""
+    """The versions of the requested changes, both inclusive."""
 
     start: int  # 1 for the beginning, whether version 1 is still there or not.
     # A version that is there, of which the columns are; the one before ``start`` if no version is
@@ -75,7 +75,7 @@ def resolve_window(
 
     ``starting``: first version, or the first one committed at or after a time. Version 0 or 1 is
     the beginning. ``ending``: last version, or the last one committed at or before a time; open is
-    the newest. ``pinned_end``: the end of the window, where it was resolved before: what happened
+    the newest. ``pinned_end``: the end of the window, if resolved before: what happened
     since does not count.
     """
     if starting.is_open:

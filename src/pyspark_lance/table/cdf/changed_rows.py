@@ -147,7 +147,7 @@ def in_passes(
     """The changes, in parts that look up about ``max_rows`` rows at most, each in their order.
 
     The rows of one file are in one part, or in neighbouring ones if they are too many; then each
-    part has about the same share of each change, whose rows mostly lie in the order of the file.
+    part has about the same share of each change, whose rows are mostly in the order of the file.
     """
     pieces = [piece for number, change in enumerate(changes) for piece in _pieces(number, change)]
     if sum(map(len, pieces)) <= max_rows:
@@ -246,7 +246,7 @@ def pack_changes(
 
 
 def _clusters(changes: Sequence[WholeFragmentChanges | UpdateChanges]) -> list[list[_Numbered]]:
-    """Group changes that look rows up in the same files; others form groups of their own."""
+    """Group changes that look rows up in the same files; all others are single."""
     used = Counter(chain.from_iterable(_groups_of(change) for change in changes))
     shared = {group for group, count in used.items() if count > 1}
     clusters: list[list[_Numbered]] = []

@@ -101,7 +101,7 @@ class ColumnHistory:
         return frozenset(field_id for field_id, column in here.items() if column not in there)
 
     def _restored(self, after: Snapshot, version: int) -> _Columns:
-        """The columns of a version that came back."""
+        """The columns of a restored version."""
         if version in self._versions:
             return self._versions[version]
         # It comes from before all versions that are known, and so may others have.  The columns
@@ -113,7 +113,7 @@ class ColumnHistory:
         return columns
 
     def _known_before(self, after: Snapshot, version: int) -> dict[int, int]:
-        """Field id -> number of the column, of what is known in a version that came back."""
+        """Field id -> number of the column, for known columns of a restored version."""
         assert self._first is not None
         others = {self._first.version: self._first, **self._came_back}
         past = _followed(after, min(version, *others), self._first.version)
@@ -156,7 +156,7 @@ class ColumnHistory:
 def _followed(snapshot: Snapshot, first: int, last: int) -> dict[int, Mapping[int, int]] | None:
     """Version -> field id -> number of the column, of those from ``first`` on that are there.
 
-    None if ``last`` is gone.
+    None if ``last`` was removed.
     """
     store = snapshot.store
     locations = [location for location in list_versions(store) if first <= location.version <= last]
@@ -201,7 +201,7 @@ def _never(old: Field, new: Field) -> bool:
 def _by_evidence(before: Snapshot, after: Snapshot) -> _IsSame:
     """Columns of two versions between which the operations are unknown.
 
-    What a data file of both versions holds under an id is the same column.  An id is given again
+    An id in a data file of both versions is the same column.  An id is assigned again
     only when no larger one is in use, so no id below that of such a column has changed its meaning.
     """
     listed = {

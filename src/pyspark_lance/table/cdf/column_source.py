@@ -1,7 +1,7 @@
 """Columns of an earlier version, converted to the type of a later one.
 
-Columns and their parts, at any depth, are paired by what they are; what a version does not have
-reads as null, and so does every single value that the wanted type does not hold.
+Columns and their parts, at any depth, are paired by identity; what a version lacks
+reads as null, and so does every single value that the requested type cannot represent.
 
 Source: docs/format/table-format.md, section 3.
 """
@@ -60,7 +60,7 @@ def _cast_struct(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _without_hopeless(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Null for values that the type surely does not hold, as far as one look at all can tell."""
+    """Set values to null that the type cannot represent, as far as one check shows."""
     types, own = pa.types, values.type
     if types.is_string(own) or types.is_large_string(own):
         if types.is_integer(data_type):
@@ -135,7 +135,7 @@ class ColumnSource:
     parts: tuple[ColumnSource, ...] = ()
 
     def column(self, array: pa.Array | None, num_rows: int) -> pa.Array:
-        """The column, from what was read for ``read``."""
+        """The column, from the array that was read for ``read``."""
         if array is None:
             return pa.nulls(num_rows, self.shown.to_arrow().type)
         return array if self.read is self.shown else _as_shown(array, self)

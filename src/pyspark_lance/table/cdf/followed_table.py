@@ -225,7 +225,7 @@ class FollowedTable:
     def recognizable(
         self, end: StreamOffset, start: StreamOffset, locations: Sequence[ManifestLocation]
     ) -> StreamOffset:
-        """The end of a batch, with what recognizes its rows in later versions."""
+        """The end of a batch, with data to recognize its rows in later versions."""
         there = {location.version: location for location in locations}
         if end.target is not None or end.version not in there:
             return end

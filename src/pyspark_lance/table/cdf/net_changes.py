@@ -1,8 +1,8 @@
 """net_changes: one change for each row over several versions.
 
-Rows of fragments whose row ids nothing else touches pass through as they are.  Of the others, the
+Rows of fragments whose row ids nothing else touches pass through.  Of the remaining ones, the
 changes are looked at row by row, in bands of row ids: a band has all changes of its rows, and few
-enough rows for their number not to matter.  What is kept of a band is which rows of which fragment
+enough rows for their number not to matter.  A band keeps which rows of which fragment
 changed how, as sets.
 """
 
@@ -242,7 +242,7 @@ def _bands(parts: Sequence[_Part]) -> Iterator[_Band]:
 def _edges(low: _U64Array, high: _U64Array, rows: NDArray[np.int64]) -> list[int]:
     """The last row id of each band, so that all have about as many of the windows' rows.
 
-    Row ids that are mixed lie in windows that each band reads; then there are fewer bands.
+    Interleaved row ids are in windows that each band reads; then there are fewer bands.
 
     ``low``: least row id of each window; ``high``: greatest row id of each window; ``rows``: rows
     of each window.
@@ -294,7 +294,7 @@ class _Decoded:
 
 @dataclass(slots=True)
 class _Rows:
-    """Rows of one fragment that changed alike; they grow.
+    """Rows of one fragment with equal changes; grows.
 
     ``in_place``: whether all are where they were.
     """

@@ -4,7 +4,7 @@ Null equals null and NaN equals NaN, as when asking whether a row has changed; 0
 differ.
 
 Which rows of two batches hold other values, where blobs are shown as where their bytes are. A
-descriptor says nothing beyond its file: other bytes may lie at the same place of another one, and
+descriptor says nothing beyond its file: other bytes may be at the same place of another one, and
 the same bytes at another place. So bytes are compared, of the rows that nothing else decides.
 """
 
@@ -108,7 +108,7 @@ def _items(lists: pa.Array) -> pa.Array:
 
 
 def _numbers(floats: pa.Array, bits: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
-    """The bits of each value, those of every NaN alike."""
+    """The bits of each value, equal for every NaN."""
     # A null's bytes are anything; its answer is not looked at.
     width = np.dtype(bits).itemsize
     data = floats.buffers()[1]
@@ -174,7 +174,7 @@ def differing_rows(
 
 
 class _Sizes:
-    """Descriptors as the number of bytes that they stand for."""
+    """Descriptors as the number of bytes that they refer to."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -192,7 +192,7 @@ class _Sizes:
 
 
 class _Reference:
-    """Descriptors as what they refer to outside of the table; others equal none of another side."""
+    """Descriptors as references outside of the table; all others differ from the other side."""
 
     def __init__(self, side: int) -> None:
         self._own = pa.scalar(str(side))

@@ -93,12 +93,12 @@ class SideReader:
         return next(iter(self._readers.values())).average_row_bytes(self._fields)
 
     def want(self, addresses: NDArray[np.uint64]) -> None:
-        """Announce that ``take`` will be asked for rows, some or all of them at a time."""
+        """Announce the rows of later ``take`` calls, some or all of them at a time."""
         for fragment_id, inside in group_by_fragment(addresses).items():
             self._readers[fragment_id].want(self._fields, inside)
 
     def take(self, addresses: NDArray[np.uint64], most_bytes: int | None) -> pa.RecordBatch:
-        """The wanted columns of the rows, in the order of ``addresses``."""
+        """The requested columns of the rows, in the order of ``addresses``."""
         batch = self._take(self._fields, ROW_ADDRESS, addresses, most_bytes)
         columns = wanted_columns(batch.columns, self.sources, len(addresses))
         # Nulls stand for what a version did not have, also where the column allows none.
@@ -115,7 +115,7 @@ class SideReader:
     def blob_files(
         self, column: int, addresses: NDArray[np.uint64], names: dict[object, int]
     ) -> NDArray[np.int64]:
-        """A number for each row, of the files that hold the blobs of a wanted column."""
+        """A number for each row, of the files that hold the blobs of a column."""
         read = self.sources[column].read
         ids = [] if read is None else [part.id for part in read.walk() if part.is_blob]
         fragments, inverse = np.unique(fragment_ids(addresses), return_inverse=True)
@@ -167,7 +167,7 @@ def fields_to_read(sources: Sequence[ColumnSource]) -> tuple[Field, ...]:
 def wanted_columns(
     columns: Sequence[pa.Array], sources: Sequence[ColumnSource], count: int
 ) -> list[pa.Array]:
-    """The wanted columns, from those that were read, which come first in ``columns``."""
+    """The requested columns, from those that were read, which come first in ``columns``."""
     arrays = iter(columns)
     return [
         source.column(None if source.read is None else next(arrays), count) for source in sources

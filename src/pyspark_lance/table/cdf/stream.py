@@ -200,7 +200,7 @@ def plan_batch(
     end: StreamOffset,
     view: Callable[[Snapshot], BatchView],
 ) -> tuple[ChangeFeedTask, ...]:
-    """The tasks that read what is between two offsets; reads no data file."""
+    """The tasks that read the changes between two offsets; reads no data file."""
     locations = followed.versions()
     followed.check_not_replaced(locations, start, end)
     if start == end:
@@ -389,7 +389,7 @@ class TableStream(FollowedTable):
     def plan_batch(
         self, start: StreamOffset, end: StreamOffset, view: Callable[[Snapshot], BatchView]
     ) -> tuple[ChangeFeedTask, ...]:
-        """The tasks that read what is between two offsets; reads no data file."""
+        """The tasks that read the changes between two offsets; reads no data file."""
         if start == end and start.identity == end.identity:
             return ()
         self.check_cursors(start, end)

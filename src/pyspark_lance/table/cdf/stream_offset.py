@@ -2,7 +2,7 @@
 
 Everything up to a version is done; inside the next step, or inside the first snapshot, a cursor
 counts the rows that are done as well.  Spark compares offsets by their JSON text, so the keys have
-one order, and what is not said is left out.  A checkpoint of an older release has no identity of
+one order, and absent values are left out.  A checkpoint of an older release has no identity of
 the table; the next batch adds it.
 """
 
@@ -102,7 +102,7 @@ class Updates(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """Most of a batch; None is no limit."""
+    """Maximum size of a batch; None is no limit."""
 
     versions: int | None = None
     rows: int | None = None

@@ -1,14 +1,14 @@
 """Proofs that the rows of a removed version are those of a later one that is left.
 
-Compactions, indices and configuration make versions whose rows are those of the version before.  A
-reader that has seen a version which is removed by now can go on with such a later one, if what is
+Compactions, indices and configuration create versions with the rows of the version before.  A
+reader that has seen a version which is removed by now can continue with a later one, if what is
 left proves that they are the same:
 
 * The later one directly follows, and its transaction moves no rows.
-* Or its lineage says so.  A row keeps the number of the version that inserted or updated it last.
+* Or its lineage shows it.  A row keeps the number of the version that inserted or updated it last.
   If no number is above that of version V, and some are V, then the later version descends from V
   (a restore of a version before V has no row of V), and all of its rows were there.  If it has as
-  many rows as V had, none was deleted.  If no row id was given out since, none came and went.
+  many rows as V had, none was deleted.  If no row id was assigned since, none was added.
 
 Everything that is not proven counts as changed.  Deletes leave no trace in the lineage of other
 rows, so the number of rows has to be remembered; and a version that only deletes rows cannot be
@@ -64,7 +64,7 @@ class LiveRows:
 
     @classmethod
     def from_text(cls, text: str) -> LiveRows:
-        """Read what ``to_text`` made."""
+        """Parse the output of ``to_text``."""
         *numbers, columns = text.split("-")
         if len(numbers) != 3 or not all(one.isascii() and one.isdigit() for one in numbers):
             raise CorruptFileError(f"{text!r} does not describe the rows of a version")

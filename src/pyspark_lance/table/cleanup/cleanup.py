@@ -168,7 +168,7 @@ def _removed(
     now_ns: int,
     progress: Progress | None,
 ) -> CleanupResult:
-    """Remove what is still unreferenced since the survey."""
+    """Remove files that are still unreferenced since the survey."""
     mark = _mark(store, survey, files, policy, now_ns)
     try:
         _keep_referenced(store, survey, restores=not policy.delete_unverified)

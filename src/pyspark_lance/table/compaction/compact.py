@@ -194,7 +194,7 @@ def _refresh_zone_maps(table: Table, settings: ChangeSettings, run: RunTasks) ->
 
 
 def without_properties(settings: ChangeSettings) -> ChangeSettings:
-    """Drop properties, whose (application, version) pair would make later commits no-ops."""
+    """Drop properties, whose (application, version) pair would turn later commits into no-ops."""
     return ChangeSettings(retries=settings.retries, timeout_s=settings.timeout_s)
 
 

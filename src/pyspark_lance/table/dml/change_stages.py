@@ -81,7 +81,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class SortedChanges:
-    """The result of a task besides its pieces."""
+    """The result of a task, apart from its pieces."""
 
     new_fragments: tuple[Fragment, ...]
     num_inserted_rows: int

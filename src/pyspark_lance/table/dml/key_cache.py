@@ -2,7 +2,7 @@
 
 Each upsert creates a small fragment, and the next one looks up its keys in all of them. Data files
 are immutable, so their keys and hashes are cached, including those of deleted rows, which a restore
-may bring back. The address of a row and whether it is live come from the manifest.
+may bring back. The address of a row and whether it is live are read from the manifest.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def rows_with_keys(
 def _may_have(
     task: ScanTask, names: Sequence[str], keys: KeyFilter, fragments: Sequence[Fragment]
 ) -> NDArray[np.bool_]:
-    """Return which fragments may have one of the keys, by what their transactions recorded."""
+    """Return which fragments may have one of the keys, by the filters of their transactions."""
     may_have = np.ones(len(fragments), np.bool_)
     ids = {field.name: field.id for field in task.fields}
     with _lock:

@@ -1,4 +1,4 @@
-"""The read set of a DML statement: concurrent changes to it make the statement plan again.
+"""The read set of a DML statement: after concurrent changes to it, plan the statement again.
 
 Statements that read (DELETE and UPDATE by condition, MERGE, replaceWhere) are serializable with
 each other. An append reads nothing, so the statement is ordered before it and need not plan again.

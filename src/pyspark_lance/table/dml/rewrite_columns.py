@@ -298,7 +298,7 @@ def _with_new_file(
     """Return the fragment with ``file`` replacing the fields ``ids`` of its other files.
 
     A file without fields of the remaining schema (``others``) is removed, even if it has dropped
-    columns: Lance treats such a file as corrupt.
+    columns: Lance treats it as corrupt.
     """
     files = []
     for old in fragment.files:

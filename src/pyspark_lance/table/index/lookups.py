@@ -1,4 +1,4 @@
-"""Look up candidate rows of a predicate in the indices of a version.
+"""Lookup of candidate rows of a predicate in the indices of a version.
 
 Each term on a single column is looked up in the indices over this column, segment by segment;
 fragments without coverage are not pruned. An unreadable index is ignored with a warning. The

@@ -91,7 +91,7 @@ def options_of(entry: IndexMetadata) -> MinHashOptions:
     """Return the parameters of a segment.
 
     Raises:
-        UnsupportedFeatureError: No signatures can be made as this index has them.
+        UnsupportedFeatureError: The parameters of the index's signatures are not supported.
     """
     message = parse_message(table_pb2.IndexMetadata, entry.raw).index_details.value
     numbers, tokens = {1: 0, 2: 0, 3: 0}, b""

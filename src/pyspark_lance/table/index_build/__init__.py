@@ -1,4 +1,4 @@
-"""Building indices and keeping them up: segments, zone maps, vectors, their commits.
+"""Index builds and maintenance: segments, zone maps, vectors, their commits.
 
 May import: table.nearest, table.scan and all below.
 """

@@ -97,7 +97,7 @@ BuiltPart: TypeAlias = BuiltSegment | tuple[BuiltZones, ...]
 
 @dataclass(frozen=True, slots=True)
 class PlannedIndex:
-    """Segments of one index to make."""
+    """Segments of one index to build."""
 
     name: str
     kind: str  # One of ``KINDS``.
@@ -129,7 +129,7 @@ class IndexPlan:
 
 @dataclass(frozen=True, slots=True)
 class IndexRequest:
-    """Indices to make."""
+    """Indices to build."""
 
     # Names; a field of a struct is ``struct.field``.  Each gets an index of its own.
     columns: tuple[str, ...]
@@ -145,7 +145,7 @@ class IndexRequest:
 
 
 def check_kind(kind: str, kinds: Sequence[str]) -> None:
-    """Refuse a kind of index that is none of ``kinds``.
+    """Reject a kind of index that is none of ``kinds``.
 
     Raises:
         UnsupportedFeatureError: A kind that only Lance builds.
@@ -333,7 +333,7 @@ class _Coverage:
         return found if len(found) > 1 or self.missing else []
 
     def rows_per_merged(self, rows_per_segment: int, rows_per_joined: int) -> int:
-        """Return how many rows a segment may have that is merged of others.
+        """Return how many rows a merged segment may have.
 
         To merge texts, a few bytes of each document are in memory.
         """
@@ -342,7 +342,7 @@ class _Coverage:
         return rows_per_joined if is_large else rows_per_segment
 
     def with_moved_rows(self) -> list[IndexMetadata]:
-        """Return segments that would give wrong rows beside one that covers the missing rows."""
+        """Return segments that would give wrong rows together with one over the missing rows."""
         if self.kind in _EXACT_BY_ROW_IDS and self.snapshot.uses_stable_row_ids:
             has_moved = names_moved_rows
         elif self.kind in (INVERTED, MINHASH):

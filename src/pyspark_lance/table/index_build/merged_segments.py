@@ -1,8 +1,8 @@
 """Merge index segments: rows of existing segments in order, in bounded memory.
 
 Pages of a B-tree, and sets of rows of a bitmap index, are read and merged some at a time; the
-column is not looked at.  Rows that are gone, and those of fragments that a segment no longer
-answers for, are left out.  Rows that a compaction moved get their new addresses.
+column is not read.  Deleted rows, and those of fragments that a segment no longer
+covers, are left out.  Rows that a compaction moved get their new addresses.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class CurrentRows:
         self._live = LiveRows(files, segment.fragments, stable_row_ids)
 
     def of(self, names: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Return the places of the rows that are left, and what they are called.
+        """Return the positions of the remaining rows, and their ids or addresses.
 
         ``names``: as the segment has them.
         """

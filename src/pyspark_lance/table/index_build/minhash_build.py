@@ -105,7 +105,7 @@ class _PageEnds:
         self._last = np.empty(0, np.uint64)
 
     def add(self, keys: NDArray[np.uint64]) -> None:
-        """Take the next keys."""
+        """Add the next keys."""
         first_end = -(self._num_rows + 1) % _PAGE_ROWS
         self._found.append(keys[first_end::_PAGE_ROWS].copy())
         self._num_rows += len(keys)

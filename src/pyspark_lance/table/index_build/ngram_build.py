@@ -1,7 +1,7 @@
 """NgramPostings: the trigrams of strings and the rows that have each, in bounded memory.
 
 Characters are written in lower case and in ASCII first, where they have such a form; a trigram is
-three ASCII letters or digits in a row.  Null rows stand under token 0, which is no trigram.
+three ASCII letters or digits in a row.  Null rows are listed under token 0, which is no trigram.
 
 Source: docs/format/table-format.md, section 10.6.
 """

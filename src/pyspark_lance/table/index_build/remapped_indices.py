@@ -59,7 +59,7 @@ def remap_indices(
 def plan_remap(
     base: DmlPlan, groups: Sequence[RewriteGroup], settings: ChangeSettings
 ) -> IndexPlan:
-    """Plan what ``remap_indices`` builds; write nothing."""
+    """Plan ``remap_indices``; write nothing."""
     change = plan_change(base.table, settings)
     before, now = base.snapshot(), change.snapshot()
     pending = (reuse_index_of(snapshot.indices) for snapshot in (before, now))

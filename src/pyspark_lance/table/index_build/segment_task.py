@@ -67,7 +67,7 @@ KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM, INVERTED, MINHASH
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """A segment to make; picklable."""
+    """A segment to build; picklable."""
 
     kind: str  # ``btree`` or another of ``KINDS``.
     path: tuple[str, ...]  # The column, and the fields below it that lead to the value.

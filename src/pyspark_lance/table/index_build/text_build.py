@@ -1,6 +1,6 @@
 """TextPostings: the documents of each token, in bounded memory; the files of a segment.
 
-A segment has one partition.  What does not fit into memory is sorted in runs that wait in temporary
+A segment has one partition.  Postings that exceed memory are sorted in runs, kept in temporary
 files, and the runs are merged: a document is numbered when it comes, so postings of later runs
 follow those of earlier ones.
 
@@ -100,7 +100,7 @@ class TextPostings(external_sort.SortedRuns):
     ) -> Iterator[pa.RecordBatch]:
         """The postings of a partition as runs have them.
 
-        ``numbers``: of its documents; -1 for those that are gone.
+        ``numbers``: of its documents; -1 for deleted ones.
         """
         for stored in partition.terms(max(_MIN_STORED, _CHUNK_POSTINGS // len(self._stored))):
             documents = numbers[stored.documents]

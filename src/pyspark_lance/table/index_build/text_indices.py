@@ -86,10 +86,10 @@ def minhash_to_refresh(
 ) -> MinHashOptions | None:
     """Return the parameters of further segments of an index; None if it has to stay as it is.
 
-    ``is_named``: whether the caller asked for this index.
+    ``is_named``: whether the caller named this index.
 
     Raises:
-        UnsupportedFeatureError: No signatures can be made as the named index has them.
+        UnsupportedFeatureError: The parameters of the named index's signatures are not supported.
     """
 
     def options() -> MinHashOptions:
@@ -122,7 +122,7 @@ def readable_segment(snapshot: Snapshot, entry: IndexMetadata) -> TextSegment | 
 
 
 def has_equal_tokens(snapshot: Snapshot, entry: IndexMetadata, options: TokenizerOptions) -> bool:
-    """Return whether a segment has the tokens, and positions if needed, that ``options`` make."""
+    """Return whether a segment has the tokens, and positions if needed, of ``options``."""
     segment = readable_segment(snapshot, entry)
     if segment is None:
         return False

@@ -55,7 +55,7 @@ _MAX_RATE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class VectorIndexRequest:
-    """A vector index to make."""
+    """A vector index to build."""
 
     column: str | None = None  # The column of vectors; None for the only one.
     kind: IvfKind = IvfKind.PQ  # What to store of a row.
@@ -176,7 +176,7 @@ class VectorBuild:
         return all(isinstance(task, JoinTask) for task in self.tasks)
 
     def encoding(self) -> VectorBuild:
-        """The stage that encodes rows, and takes over others."""
+        """The stage that encodes rows, and copies encoded ones."""
         snapshot = self.change.snapshot()
         tasks: list[Task[Any]] = []
         owners = []
@@ -193,7 +193,7 @@ class VectorBuild:
         return build if tasks else build.after([])
 
     def after(self, done: Sequence[Any]) -> VectorBuild:
-        """The next stage, given what became of the tasks of this one."""
+        """The next stage, given the results of the tasks of this one."""
         if self.tasks and isinstance(self.tasks[0], TrainTask):
             return self.encoding()
         files = self.change.snapshot().files
@@ -206,7 +206,7 @@ class VectorBuild:
 
     @property
     def paths(self) -> list[str]:
-        """The files that the tasks of the last stage make."""
+        """The files that the tasks of the last stage write."""
         return [
             index_path(task.segment, file)
             for task in self.tasks

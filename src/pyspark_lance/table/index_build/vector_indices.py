@@ -1,7 +1,7 @@
 """Build vector indices, and refresh the indices of all columns, one commit of CreateIndex.
 
-What is built is planned from one version; rows that others append meanwhile are not covered, and
-compared one by one.  Vectors that others change in place, or rows that they move, are a conflict:
+A build is planned from one version; rows appended concurrently are not covered, and
+compared one by one.  Vectors changed in place, or rows moved, by concurrent commits are a conflict:
 the work is planned again.
 
 Source: docs/format/table-format.md, section 10.6.
@@ -224,7 +224,7 @@ def _wanted_segment(
 def _small_segments(
     snapshot: Snapshot, entries: Sequence[IndexMetadata], column: Field, joined_rows: int
 ) -> tuple[TakeTask, ...]:
-    """The segments of an index that one can become: small, and of what the last one learned."""
+    """The mergeable segments of an index: small, and with the model of the last one."""
     width = width_of(column)
     try:
         known = [open_ivf(snapshot.files, entry, width) for entry in entries]

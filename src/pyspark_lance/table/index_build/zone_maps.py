@@ -1,10 +1,10 @@
 """Build and refresh zone maps of columns: zones by task, and one commit of CreateIndex.
 
-Makes the zones of some rows of a table: what an executor does to build zone maps. Rows are
+Builder of the zones of some rows of a table, a task of executors. Rows are
 streamed; of each zone only bounds and counts are kept, of nulls their offsets.
 
-What is built is planned from one version; what others append meanwhile is not covered, and read as
-before.  Values that others change in place, or rows that they move, are a conflict: the work is
+A build is planned from one version; rows appended concurrently are not covered, and read as
+before.  Values changed in place, or rows moved, by concurrent commits are a conflict: the work is
 planned again.
 
 Source: docs/format/table-format.md, sections 10.6 and 10.8.
@@ -313,7 +313,7 @@ class ZoneMapResult:
 
 @dataclass(frozen=True, slots=True)
 class WantedZoneMap:
-    """A zone map to make."""
+    """A zone map to build."""
 
     column: ZonedColumn  # What it is of.
     name: str  # Of the index.
@@ -388,7 +388,7 @@ def wanted_zone_map(
     """A zone map of a column.
 
     ``column``: A name; a field of a struct is ``struct.field``. ``rows_per_zone``: Live rows of a
-    zone; None for 8192. ``named``: What it is called, and the entries that it takes the place of;
+    zone; None for 8192. ``named``: Its name, and the entries that it replaces;
     None for the zone maps that the column has.
     """
     rows_per_zone = ROWS_PER_ZONE if rows_per_zone is None else rows_per_zone

@@ -143,7 +143,7 @@ class IvfSegment:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of what is stored of a row."""
+        """Columns that are stored for a row."""
         return (str(self.kind),) if self.rabit is None else self.rabit.columns
 
 

@@ -65,7 +65,7 @@ def usable_segments(
 def fragments_by_segment(
     snapshot: Snapshot, segments: tuple[AnySegment, ...]
 ) -> list[tuple[AnySegment, tuple[Fragment, ...]]]:
-    """The fragments that each segment answers for, with what finds their rows; none twice."""
+    """The fragments of each segment, with the lookup of their rows; each fragment once."""
     left = {
         fragment.id: replace(fragment, created_at=None, last_updated_at=None)
         for fragment in snapshot.manifest.fragments

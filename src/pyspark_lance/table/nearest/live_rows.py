@@ -39,7 +39,7 @@ class MatchingScan:
 
 
 class LiveRows:
-    """Live rows of the fragments that a segment answers for, and that match a condition.
+    """Live rows of the fragments of a segment that match a condition.
 
     ``fragments``: with their row ids if these are stable; ``stable_row_ids``: whether the table has
     stable row ids. ``matching``: a scan of these fragments for the addresses of the rows that

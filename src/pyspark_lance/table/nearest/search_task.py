@@ -201,7 +201,7 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
 def _taken_rows(
     task: ScanTask, rows: Sequence[tuple[Fragment, NDArray[np.uint32]]], readers: LentReaders
 ) -> list[pa.RecordBatch]:
-    """Return a few rows of each fragment, without what a scan prepares for many."""
+    """Return a few rows of each fragment, without the setup of a scan of many."""
     files = task.files.opened()
     found = []
     for fragment, offsets in rows:

@@ -113,7 +113,7 @@ def matrix_of(column: pa.Array) -> tuple[_Floats, NDArray[np.bool_] | None]:
     """Convert an array of fixed-size lists to a matrix and a mask of valid rows.
 
     Returns:
-        Shape (n, d), zero-copy; shape (n,), None if all have. A null number makes a vector none.
+        Shape (n, d), zero-copy; shape (n,), None if all have. A vector with a null number is none.
     """
     width = column.type.list_size
     items = column.values.slice(column.offset * width, len(column) * width)

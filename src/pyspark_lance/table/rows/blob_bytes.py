@@ -20,7 +20,7 @@ _Batch = TypeVar("_Batch", pa.RecordBatch, pa.RecordBatch | None)
 
 
 class BlobBytes:
-    """The bytes for the descriptors that one task writes; keeps the files open they come from.
+    """The bytes for the descriptors that one task writes; keeps their source files open.
 
     ``table``: the target; see ``DescribedBlobs``.
     """
@@ -42,7 +42,7 @@ class BlobBytes:
 
 
 def with_blob_bytes(table: Table, batches: Iterable[_Batch]) -> Iterator[_Batch]:
-    """Batches of one task, with bytes for located descriptors at any depth; others as they are."""
+    """Batches of one task, with bytes for located descriptors at any depth; others unchanged."""
     blobs = BlobBytes(table)
     for batch in batches:
         if batch is None:

@@ -6,7 +6,7 @@ unrequested fields of a struct, one of these is read for the validity of the str
 
 Data files that several readers take rows from: opened once, and decoded in one pass. To take one
 row in a hundred decodes nearly every page of a file, and so does to take another one in a hundred.
-Readers that know what they will take say so first; the rows of all are decoded together when the
+Readers that know their rows announce them; the rows of all are decoded together when the
 first of them is taken.
 
 Source: docs/format/table-format.md, sections 3.3, 3.6, 4.1.
@@ -267,18 +267,18 @@ class SharedRows:
         self._kept_bytes = 0
 
     def reader(self, key: FileKey, open_file: Callable[[], DataFileReader]) -> DataFileReader:
-        """The reader of a file, opened when it is first asked for."""
+        """The reader of a file, opened on first use."""
         known = self._readers.get(key)
         if known is None:
             known = self._readers[key] = open_file()
         return known
 
     def want(self, key: FileKey, part: FilePart, offsets: NDArray[np.uint32]) -> None:
-        """Announce that rows will be taken.
+        """Announce rows of later ``take`` calls.
 
         Args:
             key: The file.
-            part: What is taken of it.
+            part: The part of it to read.
             offsets: The rows, ascending; not all have to be taken at once.
         """
         wanted = self._find(key, part)
@@ -305,7 +305,7 @@ class SharedRows:
         return take_rows(wanted.rows, places)
 
     def drop(self) -> None:
-        """Forget rows and files."""
+        """Drop rows and files."""
         self._readers.clear()
         self._wanted.clear()
         self._kept_bytes = 0
@@ -322,7 +322,7 @@ class SharedRows:
     def _decode(
         self, wanted: _Wanted, reader: DataFileReader, part: FilePart, num_taken: int
     ) -> None:
-        """Decode the wanted rows, unless all of them are taken now."""
+        """Decode the requested rows, unless all of them are taken now."""
         if sum(map(len, wanted.requests)) <= num_taken:
             wanted.is_shared = False
             return

@@ -24,12 +24,12 @@ Convert = Callable[[pa.Array, str], pa.Array]
 
 
 def holds_part(field: Field, wanted: Wanted) -> bool:
-    """Return whether the field or one of its children is wanted."""
+    """Return whether the field or one of its children is requested."""
     return any(wanted(part) for part in field.walk())
 
 
 def convert_parts(array: pa.Array, field: Field, wanted: Wanted, convert: Convert) -> pa.Array:
-    """Convert the wanted parts of ``array`` to values of any type.
+    """Convert the requested parts of ``array`` to values of any type.
 
     ``array``: its struct fields are matched by name, and some may be missing.
     """

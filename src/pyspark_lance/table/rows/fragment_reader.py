@@ -250,7 +250,7 @@ class FragmentReader:
         return self._shown(self._assemble(fields, pieces, lineage, len(offsets)), shown, offsets)
 
     def want(self, fields: Sequence[Field], offsets: NDArray[np.uint32]) -> None:
-        """Announce that ``take`` will be asked for rows, some or all of them at a time."""
+        """Announce the rows of later ``take`` calls, some or all of them at a time."""
         if self._shared is not None:
             for part in self._parts_of(self._stored(fields)):
                 self._shared.want(file_key(self._files, part.file), part, offsets)

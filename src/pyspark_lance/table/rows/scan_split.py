@@ -212,7 +212,7 @@ class Slices(Sequence[ScanSplit]):
 
 
 def _compressed(data: bytes) -> bytes:
-    """Compress large data; the first byte says whether it is compressed."""
+    """Compress large data; the first byte is the flag of compression."""
     return b"\1" + zlib.compress(data, _FAST) if len(data) > _SMALL_BYTES else b"\0" + data
 
 

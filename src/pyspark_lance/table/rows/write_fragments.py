@@ -206,7 +206,7 @@ DEFAULT_FILE_VERSION = "2.1"
 def new_file_version(schema: LanceSchema, asked: str | None) -> str:
     """Return the file version of a new table.
 
-    ``asked``: the version asked for; None for the default, or newer if a column needs it.
+    ``asked``: the requested version; None for the default, or newer if a column needs it.
     """
     need = version_need(schema)
     needed, reason = need.version, f"{need.column}: {need.reason}"
@@ -231,7 +231,7 @@ def existing_file_version(
 ) -> str:
     """Return the file version of a write to an existing table.
 
-    ``asked``: the version asked for; None for the table's own. ``replaces_all``: whether the write
+    ``asked``: the requested version; None for the table's own. ``replaces_all``: whether the write
     replaces all rows.
     """
     own = existing.manifest.file_version

@@ -72,7 +72,7 @@ class BatchPlan:
     fetch: LateMaterialization
 
     def __post_init__(self) -> None:
-        """Refuse a number in the place of the operator."""
+        """Reject a number in the place of the operator."""
         check_enum(self.operator, Operator)
 
 

@@ -74,7 +74,7 @@ class NearDuplicatesRequest:
     system_columns: tuple[str, ...]  # Lineage columns of result rows.
 
     def __post_init__(self) -> None:
-        """Refuse invalid numbers."""
+        """Reject invalid numbers."""
         if self.k is not None:
             check_k(self.k)
         most = self.max_distance
@@ -129,7 +129,7 @@ class NearDuplicatesPlan:
     fetch: LateMaterialization
 
     def searches(self, queries: SignedQueries) -> list[NearDuplicatesSearch]:
-        """Return what executors run to search some queries."""
+        """Return the tasks that search some queries."""
         return [NearDuplicatesSearch(self.limits, task, queries) for task in self.tasks]
 
 

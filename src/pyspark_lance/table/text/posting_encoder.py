@@ -134,7 +134,7 @@ class _Blocks:
 def _encoded_postings(
     terms: Terms, blocks: _Blocks, scores: NDArray[np.float32], block_size: int
 ) -> pa.Array:
-    """The blocks of all tokens, one behind the other."""
+    """The concatenated blocks of all tokens."""
     is_full = blocks.sizes == block_size
     lanes, head = block_size // _LANE, 4 if block_size == _SCORED_BLOCK else 0
     deltas = np.diff(terms.documents, prepend=0)

@@ -1,4 +1,4 @@
-"""Text queries: what to look for, as dataclasses, and as the JSON that Lance writes them in."""
+"""Text queries, as dataclasses, and as the JSON that Lance writes them in."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Match:
         fuzziness: How many characters of each word may differ; None for 0 to 2 by its length.
         prefix_length: How many characters at the beginning may not.
         max_expansions: How many words of the index are looked for at most.
-        boost: What scores are multiplied by.
+        boost: Factor of scores.
     """
 
     terms: str
@@ -63,7 +63,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Rows with words one behind the other.
+    """Rows with consecutive words.
 
     Attributes:
         terms: The words.

@@ -65,7 +65,7 @@ class SearchRequest:
 
 
 def check_k(k: object) -> None:
-    """Refuse a number of rows that is none."""
+    """Reject a number of rows that is none."""
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise InvalidInputError(f"k, the number of rows to find, must be at least 1, not {k!r}")
 
@@ -98,7 +98,7 @@ class TextIndex:
 
 
 def merge_found(merge: TextMerge, parts: Sequence[TextFound]) -> ScoredRows:
-    """The rows of the query, given what all tasks found; the best first."""
+    """The rows of the query, given the results of all tasks; the best first."""
     by_leaf: dict[int, ScoredRows] = {}
     for place, leaf in enumerate(merge.leaves):
         rows = [part.covered[place] for part in parts if place in part.covered]
@@ -247,7 +247,7 @@ def column_tasks(
     leaves: tuple[tuple[int, Leaf], ...],
     k: int | None,
 ) -> list[TextTask]:
-    """The tasks for one column: one for each segment, and scans of what none covers."""
+    """The tasks for one column: one for each segment, and scans of uncovered rows."""
     segments = index.segments if index is not None else ()
     by_segment = fragments_by_segment(snapshot, segments)
     tasks: list[TextTask] = [

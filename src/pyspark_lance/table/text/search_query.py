@@ -1,6 +1,6 @@
-"""SearchQuery: a query whose words are tokens, with what scores need to know of its indices.
+"""SearchQuery: a query whose words are tokens, with the statistics of its indices for scores.
 
-The driver resolves it once, so that each task scores its rows without those of others.
+The driver resolves it once, so that each task scores its rows independently.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _boolean(
 
 
 def check_phrase(leaf: Phrase, *, has_positions: bool) -> None:
-    """Refuse a phrase in an index that has no positions.
+    """Reject a phrase in an index that has no positions.
 
     Raises:
         InvalidInputError: It has none.

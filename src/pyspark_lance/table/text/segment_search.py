@@ -1,6 +1,6 @@
 """Full-text search on executors: of a segment of an index, and of rows without one.
 
-Searches rows that no index covers: their texts are read and made to tokens. Their scores depend on
+Searches rows that no index covers: their texts are read and tokenized. Their scores depend on
 how many of all such rows have a word, so tasks count, and scores come last.
 """
 
@@ -194,7 +194,7 @@ class _LeafSearch:
         return scores
 
     def _with_phrase(self, by_term: Sequence[Postings | None], candidates: _Numbers) -> _Numbers:
-        """The candidates that have the words one behind the other."""
+        """The candidates that have the consecutive words."""
         leaf = self._leaf
         assert leaf.positions is not None
         if not len(candidates):
@@ -233,7 +233,7 @@ def _live_rows(
 def documents_with_phrase(
     words: Sequence[Sequence[Pairs]], positions: Sequence[int], slop: int
 ) -> _Numbers:
-    """The documents that have words one behind the other; ascending.
+    """The documents that have consecutive words; ascending.
 
     ``words``: of the tokens of each word the documents and the positions there; ``positions``: of
     the words in the phrase; ``slop``: how many more may be between two.
@@ -294,7 +294,7 @@ class TextFound:
     counted: dict[int, CountedRows]
 
     def of_leaves(self, first: int, count: int) -> TextFound:
-        """Return what was found for some leaves, whose places then begin with 0."""
+        """Select the results of some leaves, whose indices then begin with 0."""
         places = range(first, first + count)
         return TextFound(
             {place - first: self.covered[place] for place in places if place in self.covered},
@@ -345,7 +345,7 @@ class TextScanTask:
 
 @dataclass(frozen=True, slots=True)
 class CountedRows:
-    """Rows that a leaf finds, without scores, and what these depend on."""
+    """Rows that a leaf finds, without scores, and the inputs of these."""
 
     rows: ScoredRows  # Scores are 0.
     counts: NDArray[np.int32]  # How often each row has each distinct term, shape (n, terms).

@@ -224,7 +224,7 @@ class TopDocuments:
 def document_norms(
     partition: TextPartition, statistics: Statistics, lengths: NDArray[np.uint32]
 ) -> _Floats:
-    """Return what documents of some lengths lose in scores."""
+    """Return the length normalization of documents of some lengths."""
     if partition.facts.postings.block_size == _QUANTIZED_BLOCKS:
         lengths = quantized(lengths)
     return statistics.norms(lengths)

@@ -1,4 +1,4 @@
-"""Find the files of a table that still hold a value: proof that erased rows are gone.
+"""Find the files of a table that still hold a value: proof that rows are erased.
 
 Deleting rows only marks them, and old versions keep their files, so a value can be in data files of
 any version and in files without a version, also in columns that were dropped or rewritten since,
@@ -203,7 +203,7 @@ class _Known:
         }
 
     def fields_in(self, path: str, reader: DataFileReader) -> list[_Stored]:
-        """Return where a data file has the column, as versions and as the file itself say."""
+        """Return where a data file has the column, according to versions and to the file itself."""
         name = path.rpartition(f"{DATA}/")[2]
         files = self.described.get(data_path(name), set())
         embedded = reader.embedded_columns()
@@ -320,7 +320,7 @@ class _Wanted:
 
 
 def _cast(value: object, wanted: pa.DataType) -> pa.Scalar | None:
-    """Return the value as one of a type; None if it has none such."""
+    """Cast the value to a type; None if it cannot be."""
     try:
         own = pa.scalar(value)
         return own if own.type == wanted else own.cast(wanted)
@@ -469,7 +469,7 @@ def _users(
 
 
 def _key_of(path: str) -> str:
-    """Return what versions call a file: names are unique, whatever the root."""
+    """Return the name of a file in versions: names are unique, whatever the root."""
     kind = _kind_of(path)
     if kind == "index":
         return f"{INDICES}/" + path.rpartition(f"{INDICES}/")[2].partition("/")[0]

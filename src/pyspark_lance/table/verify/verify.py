@@ -391,7 +391,7 @@ def _check_index_files(store: ObjectStore, file: ManifestFile, sizes: Mapping[st
 
 
 def _check_index_file(store: ObjectStore, index: IndexMetadata, name: str, size: int | None) -> str:
-    """Return what is wrong with an index file; empty for nothing."""
+    """Return the defects of an index file; empty if there are none."""
     recorded_size = index.file_sizes.get(name)
     if size is None:
         return "is not there"

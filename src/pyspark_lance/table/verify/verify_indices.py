@@ -202,7 +202,7 @@ def _rows_of_tree(tree: BTree) -> Iterator[_Rows]:
 
 
 def _most_rows(snapshot: Snapshot, rows: Mapping[int, BitMap]) -> int:
-    """Rows that a set of an index can have: of fragments that are gone it is not known how many."""
+    """Rows that a set of an index can have: the number of rows of removed fragments is unknown."""
     if snapshot.uses_stable_row_ids:
         return snapshot.manifest.next_row_id
     counts = {one.id: one.physical_rows for one in snapshot.manifest.fragments}

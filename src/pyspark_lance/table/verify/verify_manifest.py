@@ -49,7 +49,7 @@ class Finding:
         severity: Whether rows are affected.
         what: One line with the expected and the found values.
         where: Version, fragment, file.
-        remedy: What to do about it.
+        remedy: Advice for the user.
     """
 
     kind: str

@@ -124,7 +124,7 @@ class ReaderPool:
 
 
 def _identity(store: ObjectStore, path: str, file: DataFile) -> Hashable:
-    """Return what differs if a file is replaced by another one; None if that is unknown.
+    """Return an identity that changes when a file is replaced; None if unknown.
 
     Raises:
         FileNotFoundError: A local file is missing.

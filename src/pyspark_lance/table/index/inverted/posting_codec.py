@@ -139,7 +139,7 @@ def first_documents(data: _Bytes, offsets: _Numbers, length: int, kind: PostingF
 def decode_impacts(data: _Bytes, offsets: _Numbers) -> tuple[_Numbers, _Numbers, _Numbers]:
     """Return entries, frequencies and lengths: pairs that no other of their entry beats.
 
-    ``data``, ``offsets``: the entries, one behind the other, and where each begins, the end last.
+    ``data``, ``offsets``: the concatenated entries, and the start of each, the end last.
     Entries ascend. A length is the least of those that have its leading four bits.
 
     Raises:
@@ -325,7 +325,7 @@ def decode_positions(
 
 
 def _sums_by_document(deltas: _Numbers, frequencies: _Numbers) -> _Numbers:
-    """Running sums that begin again with each document."""
+    """Running sums that restart with each document."""
     sums = np.cumsum(deltas)
     firsts = np.cumsum(frequencies) - frequencies
     before = sums[firsts] - deltas[firsts]
@@ -337,7 +337,7 @@ def decode_legacy_positions(
 ) -> _Numbers:
     """The positions of a token in its documents, of format 1.
 
-    ``data``, ``offsets``: the parts of all documents, one behind the other, and where each begins,
+    ``data``, ``offsets``: the concatenated parts of all documents, and the start of each,
     the end last; ``parts``: where the parts of each document begin, the end last.  The first part
     of a document is the number of its positions, then come full blocks and the rest.
     """
@@ -372,7 +372,7 @@ def _legacy_block(data: _Bytes, size: int) -> _Numbers:
 
 
 def slices_of(data: _Bytes, starts: _Numbers, lengths: _Numbers) -> _Bytes:
-    """The bytes of some slices, one behind the other."""
+    """The concatenated bytes of some slices."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return data[np.arange(total) + np.repeat(starts - (ends - lengths), lengths)]

@@ -38,7 +38,7 @@ class Postings(Protocol):
 
     @property
     def length(self) -> int:
-        """Documents."""
+        """Number of documents."""
 
     @property
     def firsts(self) -> _Numbers:
@@ -149,7 +149,7 @@ class DecodedPostings:
 
     @property
     def length(self) -> int:
-        """Documents."""
+        """Number of documents."""
         return len(self.documents)
 
     @property
@@ -208,7 +208,7 @@ class DecodedPositions:
 
     @classmethod
     def of(cls, frequencies: NDArray[np.integer], positions: _Numbers) -> DecodedPositions:
-        """Keep positions in few bytes."""
+        """Store positions in few bytes."""
         counts = frequencies.astype(np.int64)
         starts = np.cumsum(counts) - counts
         return cls(

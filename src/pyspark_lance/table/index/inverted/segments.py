@@ -1,9 +1,9 @@
-"""TextSegment: what the files of a segment of a full-text index say; its partitions are read here.
+"""TextSegment: metadata of a segment of a full-text index, and readers of its partitions.
 
 A segment has any number of partitions, each with its own tokens, documents and postings: document
 numbers are rows of ``part_N_docs.lance``, and row t of ``part_N_invert.lance`` is of token t.
 
-Observed in pylance 14.0.2; what is not known is refused by name.
+Observed in pylance 14.0.2; unknown features are rejected by name.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class TokenizerOptions:
         )
 
     def check_supported(self) -> None:
-        """Refuse tokenizers whose tokens this package cannot make.
+        """Reject tokenizers that this package does not support.
 
         Raises:
             UnsupportedFeatureError: It names the tokenizer.

@@ -1,7 +1,7 @@
 """The tokens of a partition: which number each has, and which are near to a word.
 
 They are stored as a table of strings, or as a map of the Rust crate ``fst`` 0.4: states that are
-read backwards from their last byte.  Both are only walked as far as a query asks.
+read backwards from their last byte.  Both are only walked as far as a query needs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TokenSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Nearness:
-    """A word, and how far from it tokens may be."""
+    """A word, and the maximum edit distance of tokens."""
 
     word: str
     edits: int  # Characters inserted, deleted or replaced.
@@ -126,7 +126,7 @@ class ArrowTokens:
 
 
 class _LazyKeys(Sequence[bytes]):
-    """Values of an Arrow array, made when asked for."""
+    """Values of an Arrow array, converted on demand."""
 
     def __init__(self, values: pa.LargeBinaryArray) -> None:
         self._values = values
@@ -254,7 +254,7 @@ class FstTokens:
         return self._transitions(address)
 
     def _common(self, address: int) -> tuple[int, int]:
-        """The byte of the only transition of a state, and where what is before it ends."""
+        """The byte of the only transition of a state, and the end of the bytes before it."""
         number = self._content[address] & 63
         if number:
             return _COMMON[number - 1], address

@@ -1,8 +1,8 @@
 """Tokenizer: texts of an Arrow array to tokens with their rows and positions.
 
-A table by which Lance makes tokens of words: ASCII forms of characters. Observed in pylance 14.0.2.
+The table by which Lance normalizes words: ASCII forms of characters. Observed in pylance 14.0.2.
 
-TokenFilters: what becomes of a word: lower case, stem, stop words, ASCII form. The order is
+TokenFilters: normalization of a word: lower case, stem, stop words, ASCII form. The order is
 Lance's. Each distinct word passes once; the result is kept.
 
 Words are found in the UTF-8 bytes of all texts at once; only distinct words pass the filters.
@@ -77,7 +77,7 @@ class TokenFilters:
 
 
 def lower_case(word: str) -> str:
-    """Lower case character by character: a final sigma stays what it is elsewhere."""
+    """Lower case character by character: a final sigma is treated as elsewhere."""
     return word.lower() if word.isascii() else "".join(map(str.lower, word))
 
 
@@ -276,7 +276,7 @@ def _ngrams(data: NDArray[np.uint8], offsets: _Numbers, sizes: range, prefix_onl
 
 
 def _gathered(data: NDArray[np.uint8], starts: _Numbers, lengths: _Numbers) -> NDArray[np.uint8]:
-    """The bytes of some slices, one behind the other."""
+    """The concatenated bytes of some slices."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return data[np.arange(total) + np.repeat(starts - (ends - lengths), lengths)]

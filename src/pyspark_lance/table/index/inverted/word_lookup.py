@@ -1,7 +1,7 @@
 """WordLookup: a segment of a full-text index, for conditions that look for whole words.
 
-A row with a word has the token that the index makes of this word, so the rows of this token are
-candidates, also where lower case or stems make tokens of several words equal.
+A row with a word has the token of this word in the index, so the rows of this token are
+candidates, also where lower case or stemming maps several words to one token.
 """
 
 from __future__ import annotations
