@@ -35,7 +35,7 @@ from pyspark_lance.table.nearest.search_task import read_found
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.text.batch_search import plan_batch, search_batch
 from pyspark_lance.table.text.queries import Match, Operator, Phrase, TextQuery
-from pyspark_lance.table.text.search_plan import SearchRequest, merge_found, plan_search
+from pyspark_lance.table.text.search_plan import SearchRequest, merge_matches, plan_search
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -101,7 +101,7 @@ def ours(snapshot: Snapshot, query: TextQuery, condition: str | None) -> list[in
     predicate = condition and parse_predicate(condition, predicate_schema(snapshot.schema))
     request = SearchRequest(query, K, predicate or None, project(snapshot.schema, ["id"]), ())
     plan = plan_search(snapshot, request)
-    found = merge_found(plan.merge, [task.run() for task in plan.tasks])
+    found = merge_matches(plan.merge, [task.run() for task in plan.tasks])
     return [one for _, rows in read_found(plan.fetch, found) for one in rows.column(0).to_pylist()]
 
 

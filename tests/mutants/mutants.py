@@ -411,7 +411,7 @@ MUTANTS = (
     Mutant(
         "a column that comes back for one of its name and id is taken for the same",
         "table/cdf/change_feed.py",
-        "or brings_back(self.before, self.after)",
+        "or may_restore_columns(self.before, self.after)",
         "or self.before is self.after",
         ("tests/table/cdf/test_restored_columns.py",),
     ),
@@ -419,8 +419,8 @@ MUTANTS = (
     Mutant(
         "a batch of a stream shows a column that was dropped as the one that came after it",
         "table/cdf/stream.py",
-        " and _stand_since(followed, last.version, versions) <= last.version:",
-        ":",
+        "        and _columns_unchanged_since(followed, last.version, versions) <= last.version\n",
+        "",
         ("tests/table/cdf/test_streams_of_random_histories.py",),
     ),
     # Network mounts
@@ -2808,7 +2808,7 @@ MUTANTS = (
     Mutant(
         "segments that cannot be read are merged",
         "table/index_build/index_plan.py",
-        "        and segment_state(snapshot, entry).is_asked\n",
+        "        and segment_state(snapshot, entry).is_used\n",
         "",
         ("tests/table/index_build/test_index_building.py",),
     ),

@@ -97,12 +97,12 @@ def test_workers_inherit_imports_after_daemon_request():
 
 
 @pytest.mark.parametrize("module", [SPARKS, OURS])
-@pytest.mark.parametrize("is_asked", [False, True])
-def test_workers_and_daemon_end_with_jvm(module, is_asked):
-    if is_asked and module == SPARKS:
+@pytest.mark.parametrize("is_used", [False, True])
+def test_workers_and_daemon_end_with_jvm(module, is_used):
+    if is_used and module == SPARKS:
         pytest.skip("that signal ends it")
     with running(module) as daemon:
-        if is_asked:
+        if is_used:
             os.kill(daemon.process.pid, signal.SIGUSR1)
         (unwanted, number), (kept, _) = daemon.fork(), daemon.fork()
         daemon.kill(number)

@@ -93,8 +93,8 @@ def test_unknown_keyword_error_suggests_nearest(tmp_path):
             of = call.__self__
             assert inspect.isclass(of) or path in str(caught.value), name
         for known in [*names_of(call), *(accepted_options(call) or ())]:
-            is_near = len(known) <= 3 or known[:-1] in names_of(call)
-            misspelt = known + "x" if is_near else known[:-1] + "x"
+            has_low_latency = len(known) <= 3 or known[:-1] in names_of(call)
+            misspelt = known + "x" if has_low_latency else known[:-1] + "x"
             # Nothing is near to a single letter.
             if known in ("self", "spark", "k") or misspelt in names_of(call):
                 continue

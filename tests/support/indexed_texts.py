@@ -17,7 +17,7 @@ from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.nearest.search_task import read_found
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.text.queries import Match, Operator, Phrase
-from pyspark_lance.table.text.search_plan import SearchRequest, merge_found, plan_search
+from pyspark_lance.table.text.search_plan import SearchRequest, merge_matches, plan_search
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -83,7 +83,7 @@ def _scanned(snapshot: Snapshot, condition: str | None) -> list[dict]:
 def _found(snapshot: Snapshot, query: Match | Phrase, k: int | None = None) -> set[int]:
     """Row ids; the rows are read, too."""
     plan = plan_search(snapshot, SearchRequest(query, k, None, snapshot.schema, (ROW_ID,)))
-    found = merge_found(plan.merge, [task.run() for task in plan.tasks])
+    found = merge_matches(plan.merge, [task.run() for task in plan.tasks])
     rows = [row for _, batch in read_found(plan.fetch, found) for row in batch.to_pylist()]
     assert [row[ROW_ID] for row in rows] == found.row_id.tolist()
     return set(found.row_id.tolist())

@@ -51,9 +51,9 @@ ON_EXECUTORS = {
     "table.dml.plain_merge.match_stage": ["plan", "merge", "parts", "packed_target"],
     "table.rows.column_files.write_column_files": ["request"],
     "table.dml.rewrite_columns.rewrite_columns": ["request"],
-    "table.nearest.search_task.merge_found": ["merge", "parts", "queries"],
+    "table.nearest.search_task.merge_matches": ["merge", "parts", "queries"],
     "table.nearest.search_task.read_found": ["fetch"],
-    "table.text.search_plan.merge_found": ["merge", "parts"],
+    "table.text.search_plan.merge_matches": ["merge", "parts"],
 }
 """What runs on executors, and which of its arguments come from the driver; the others are rows."""
 

@@ -29,7 +29,7 @@ from pyspark_lance.table.text.queries import (
     Phrase,
     parse_query,
 )
-from pyspark_lance.table.text.search_plan import SearchRequest, merge_found, plan_search
+from pyspark_lance.table.text.search_plan import SearchRequest, merge_matches, plan_search
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -79,7 +79,7 @@ def ours(path, query, *, k=None, condition=None, columns=("id",), pickled=None, 
     plan = plan_search(snapshot, request)
     if pickled is not None:
         plan = pickled(plan)
-    found = merge_found(plan.merge, [task.run() for task in plan.tasks])
+    found = merge_matches(plan.merge, [task.run() for task in plan.tasks])
     batches = [batch for _, batch in read_found(plan.fetch, found)]
     rows = pa.Table.from_batches(batches) if batches else None
     return dict(zip(found.row_id.tolist(), found.score.tolist(), strict=True)), rows

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
-from pyspark_lance.table.nearest.search_task import VectorSearch, merge_found
+from pyspark_lance.table.nearest.search_task import VectorSearch, merge_matches
 from pyspark_lance.table.nearest.vectors import parse_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -39,7 +39,7 @@ def ours(path, queries, k, *, metric=None, condition=None, use_index=True, shown
     request = NearestRequest(column, kind, k, predicate, columns, (), segments, **more)
     plan = plan_nearest(snapshot, request)
     asked, _ = parse_queries(queries, column, kind)
-    return plan, merge_found(
+    return plan, merge_matches(
         plan.merge, [VectorSearch((one,), asked).run() for one in plan.tasks], asked
     )
 

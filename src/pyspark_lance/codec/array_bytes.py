@@ -22,13 +22,13 @@ def has_dictionaries(data_type: pa.DataType) -> bool:
     )
 
 
-def is_counted_apart(data_type: pa.DataType) -> bool:
+def is_counted_separately(data_type: pa.DataType) -> bool:
     """Return whether Arrow's own byte count of an array differs from ``data_bytes``."""
     data_type = storage_type(data_type)
     if pa.types.is_dictionary(data_type) or pa.types.is_null(data_type):
         return True
     return any(
-        is_counted_apart(data_type.field(index).type) for index in range(data_type.num_fields)
+        is_counted_separately(data_type.field(index).type) for index in range(data_type.num_fields)
     )
 
 
@@ -41,7 +41,7 @@ def data_bytes(array: pa.Array) -> int:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     data_type = array.type
-    if not is_counted_apart(data_type):
+    if not is_counted_separately(data_type):
         return int(array.nbytes)
     if pa.types.is_null(data_type):
         return len(array)

@@ -29,7 +29,7 @@ from pyspark_lance.codec.compressive.dictionary import (
     least_bytes,
     saves_enough,
 )
-from pyspark_lance.codec.compressive.fixed_size_list import list_chunks, list_rows, take_apart
+from pyspark_lance.codec.compressive.fixed_size_list import list_chunks, list_rows, split_lists
 from pyspark_lance.codec.compressive.fixed_width import (
     bit_packed_chunks,
     bit_widths,
@@ -142,7 +142,7 @@ class PageEncoder:
     def _only_value(self, rows: LeafValues) -> tuple[NDArray[np.uint8], ...] | None:
         """The value of all rows. With levels, which are not packed, a page would be no smaller."""
         has_levels = rows.repetition is not None or rows.definition is not None
-        if not self.large_chunks or has_levels or self._as_asked or self.request.full_zip:
+        if not self.large_chunks or has_levels or self._requested_encoding or self.request.full_zip:
             return None
         return only_value(rows.values) if len(rows.values) > 1 else None
 
@@ -169,7 +169,7 @@ class PageEncoder:
         if is_variable_width(data_type):
             return self._encode_variable_width(rows, nulls, wide=wide)
         if pa.types.is_fixed_size_list(data_type):
-            lists = take_apart(rows.values, nulls)
+            lists = split_lists(rows.values, nulls)
             # Rows of bits are only whole bytes together, so booleans stay in chunks.
             wide = (wide or self._is_wide(lists.bits_per_row // 8)) and not lists.is_boolean
             if wide and self.request.general is None:
@@ -253,7 +253,9 @@ class PageEncoder:
         if self.request.compression == "fsst":
             return self.fsst.encode(strings)
         is_text = pa.types.is_unicode(self.column.type)
-        return self.fsst.shrink_text(strings) if is_text and not self._as_asked else strings
+        return (
+            self.fsst.shrink_text(strings) if is_text and not self._requested_encoding else strings
+        )
 
     def _stored_one_by_one(
         self, strings: StoredStrings, nulls: NDArray[np.bool_] | None
@@ -264,7 +266,7 @@ class PageEncoder:
             # pylance cannot read nulls among values that lz4 compressed one by one.
             scheme = request.general if nulls is None else "zstd"
             return compressed_values(strings, nulls, scheme, request.compression_level)
-        huge = None if self._as_asked else smaller_huge_values(strings, nulls)
+        huge = None if self._requested_encoding else smaller_huge_values(strings, nulls)
         return self._as_codes(strings) if huge is None else huge
 
     def _encode_packed_struct(
@@ -338,7 +340,7 @@ class PageEncoder:
         return _chunk_bytes(self._compressed(split)) < _chunk_bytes(self._compressed(whole))
 
     @property
-    def _as_asked(self) -> bool:
+    def _requested_encoding(self) -> bool:
         """Return whether the metadata leave nothing to choose."""
         return self.request.compression is not None
 

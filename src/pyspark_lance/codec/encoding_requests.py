@@ -106,7 +106,7 @@ class EncodingRequest:
         return self.structure == "miniblock"
 
 
-def asks_for_encoding(key: str) -> bool:
+def requests_encoding(key: str) -> bool:
     """Return whether a key requests an encoding of values, not packing or blob storage."""
     return key.startswith(_PREFIX) and key not in (BLOB_KEY, *PACKED_KEYS, *_BLOB_PLACES)
 
@@ -135,7 +135,7 @@ def encoding_request(
     """Read the keys."""
     keys = _Keys(metadata, column)
     keys.check_known()
-    _refuse_other_places(keys, data_type)
+    _check_key_placement(keys, data_type)
     structure = _structure(keys, data_type, version)
     compression = _compression(keys, data_type, structure)
     split = _byte_stream_split(keys, data_type, version)
@@ -152,7 +152,7 @@ def encoding_request(
     )
 
 
-def _refuse_other_places(keys: _Keys, data_type: pa.DataType) -> None:
+def _check_key_placement(keys: _Keys, data_type: pa.DataType) -> None:
     """Reject packing of columns other than structs, and blob encoding."""
     is_struct = pa.types.is_struct(data_type)
     for key in (*PACKED_KEYS, BLOB_KEY):

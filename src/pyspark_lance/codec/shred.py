@@ -142,12 +142,12 @@ def _enter_list(
     if live is not None:
         opened &= live
     kept = lengths if opened.all() else np.where(opened, lengths, 0)
-    marks = _closed_marks(entries, layer, nulls, live, opened)
+    marks = _closed_slot_codes(entries, layer, nulls, live, opened)
     items = _gather_items(array, offsets, lengths, kept)
     return items, _expand(entries, layer, kept, opened, marks)
 
 
-def _closed_marks(
+def _closed_slot_codes(
     entries: _Entries,
     layer: int,
     nulls: NDArray[np.bool_] | None,

@@ -265,7 +265,7 @@ def are_in(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> NDArray[np
     return ((blocks[blocks_of(hashes, len(blocks))] & bits) == bits).all(axis=1)
 
 
-def may_share(one: bytes, other: bytes) -> bool:
+def may_intersect(one: bytes, other: bytes) -> bool:
     """Return whether two filters of one size may share a hash: all its bits are set in both."""
     both = np.frombuffer(one, "<u4") & np.frombuffer(other, "<u4")
     return bool((both.reshape(-1, WORDS) != 0).all(axis=1).any())

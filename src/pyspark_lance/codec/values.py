@@ -107,7 +107,7 @@ class ArrowBuffersValue:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedValues:
+class ValuesByReference:
     """Values that are stored elsewhere in the file.
 
     ``places``: position in the file, uint64; ``sizes``: bytes, uint64.
@@ -140,7 +140,7 @@ Values: TypeAlias = (
     | StructValues
     | DictionaryValues
     | ArrowBuffersValue
-    | PlacedValues
+    | ValuesByReference
     | NullValues
     | NullItems
 )

@@ -34,11 +34,11 @@ from pyspark_lance.commit.commit_handler import check_conditional_puts, transact
 from pyspark_lance.commit.conflict_check import REDO, ConflictChecks, ReadSet
 from pyspark_lance.commit.manifest_builder import TableState
 from pyspark_lance.commit.manifest_committer import (
+    CandidateVersion,
     CommitResult,
     ManifestCommitter,
     PutState,
     TableGoneError,
-    WantedVersion,
     table_was_replaced,
 )
 from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
@@ -545,7 +545,7 @@ class _Commit:
         path = manifest_path(manifest.version, scheme)
         location = ManifestLocation(path, manifest.version, scheme, len(data))
         result = CommitResult(manifest.version, manifest, state.indices, transaction, location)
-        return result if self._version.put(WantedVersion(result, data, latest)) else None
+        return result if self._version.put(CandidateVersion(result, data, latest)) else None
 
     def _read_restored(self, transaction: Transaction) -> TableState | None:
         """Read the version that a Restore returns to."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark_lance.codec.value_hashes import BLOCK_BYTES, may_share
+from pyspark_lance.codec.value_hashes import BLOCK_BYTES, may_intersect
 from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import transaction_pb2
 
@@ -40,7 +40,7 @@ def may_share_keys(ours: bytes, theirs: bytes) -> bool:
     one, other = parse_message(_KeyFilter, ours), parse_message(_KeyFilter, theirs)
     if _kind(one) != _kind(other) or not one.HasField("bloom"):
         return True
-    return len(one.bloom.bitmap) != NUM_BYTES or may_share(one.bloom.bitmap, other.bloom.bitmap)
+    return len(one.bloom.bitmap) != NUM_BYTES or may_intersect(one.bloom.bitmap, other.bloom.bitmap)
 
 
 def _kind(message: _KeyFilter) -> tuple[object, ...]:

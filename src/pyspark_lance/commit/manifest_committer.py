@@ -69,7 +69,7 @@ class TableGoneError(CommitConflictError):
 
 
 @dataclass(frozen=True, slots=True)
-class WantedVersion:
+class CandidateVersion:
     """A version to be committed."""
 
     result: CommitResult
@@ -97,15 +97,15 @@ class ManifestCommitter:
         self._store = store
         self._handler = handler
         self._uuid = uuid
-        self._sent: WantedVersion | None = None
+        self._sent: CandidateVersion | None = None
         self.state = PutState.UNSENT
 
     @property
-    def unknown_outcome(self) -> WantedVersion | None:
+    def unknown_outcome(self) -> CandidateVersion | None:
         """The version that was sent to the store and may or may not be in the history."""
         return self._sent if self.state in (PutState.SENT, PutState.WRITTEN) else None
 
-    def put(self, wanted: WantedVersion) -> bool:
+    def put(self, wanted: CandidateVersion) -> bool:
         """Put the manifest, and return whether it exists and is ours; ``confirm`` must follow.
 
         Raises:
@@ -133,7 +133,7 @@ class ManifestCommitter:
                 self.state = PutState.WRITTEN
                 return True
 
-    def retry_if_removed(self, pending: WantedVersion) -> bool:
+    def retry_if_removed(self, pending: CandidateVersion) -> bool:
         """Return whether the version of unknown outcome is in the history by now.
 
         Raises:
@@ -169,7 +169,7 @@ class ManifestCommitter:
         if is_same is None:  # the listing may be stale
             is_same = self._is_same(before, [replace(before.location, identity="")])
         if not is_same:
-            raise table_is_gone(self._store)
+            raise is_table_dropped(self._store)
         return True
 
     def confirm(self) -> bool:
@@ -208,7 +208,7 @@ class ManifestCommitter:
         raise wrong
 
     def _placement_error(
-        self, wanted: WantedVersion, below: Sequence[ManifestLocation]
+        self, wanted: CandidateVersion, below: Sequence[ManifestLocation]
     ) -> CommitConflictError | None:
         """Return the error if our manifest, the newest one, belongs to another table."""
         before = wanted.before
@@ -216,7 +216,7 @@ class ManifestCommitter:
         if is_same is False:
             return table_was_replaced(self._store.uri)
         if before is not None and is_same is None and not self._shares_files(before, wanted):
-            return table_is_gone(self._store)
+            return is_table_dropped(self._store)
         if self._was_cleaned_up(wanted):
             return RetryableCommitError(
                 "files of the version that is restored were cleaned up",
@@ -226,13 +226,13 @@ class ManifestCommitter:
             )
         return None
 
-    def _shares_files(self, before: ManifestFile, wanted: WantedVersion) -> bool:
+    def _shares_files(self, before: ManifestFile, wanted: CandidateVersion) -> bool:
         """Return whether a file exists that our version shares with the one it is derived from."""
         paths = files_of(wanted.result.manifest.fragments)
         kept = sorted(paths & files_of(before.manifest.fragments)) or sorted(paths)
         return not kept or self._store.exists(kept[0])
 
-    def _was_cleaned_up(self, wanted: WantedVersion) -> bool:
+    def _was_cleaned_up(self, wanted: CandidateVersion) -> bool:
         """Return whether the restored version was removed; other clients ignore cleanup marks."""
         result = wanted.result
         if not isinstance(result.transaction.operation, Restore) or wanted.before is None:
@@ -241,7 +241,7 @@ class ManifestCommitter:
         files -= files_of(wanted.before.manifest.fragments)
         return bool(missing_files(self._store, files))
 
-    def _is_in_history(self, wanted: WantedVersion) -> bool:
+    def _is_in_history(self, wanted: CandidateVersion) -> bool:
         """Return whether the newer versions are derived from our manifest."""
         outcome = self._outcome(wanted, was_put=True)
         if outcome is CommitOutcome.LOST:
@@ -253,7 +253,7 @@ class ManifestCommitter:
             self.state = PutState.COMMITTED
         return outcome is CommitOutcome.IN_HISTORY
 
-    def _outcome(self, wanted: WantedVersion, *, was_put: bool = False) -> CommitOutcome:
+    def _outcome(self, wanted: CandidateVersion, *, was_put: bool = False) -> CommitOutcome:
         """Determine the outcome of our version from the newer ones."""
         number = wanted.result.version
 
@@ -273,7 +273,7 @@ class ManifestCommitter:
 
         return retry_if_removed(self._store, find_outcome)
 
-    def _work(self, wanted: WantedVersion, was_put: bool) -> Work:
+    def _work(self, wanted: CandidateVersion, was_put: bool) -> Work:
         result = wanted.result
         return Work(
             result.transaction.operation,
@@ -282,7 +282,7 @@ class ManifestCommitter:
             was_put,
         )
 
-    def _rollback(self, wanted: WantedVersion) -> None:
+    def _rollback(self, wanted: CandidateVersion) -> None:
         """Remove a manifest of ours that no version is derived from.
 
         In a table that was created again, the number may belong to another manifest.
@@ -325,7 +325,7 @@ def table_was_replaced(uri: str) -> CommitConflictError:
     )
 
 
-def table_is_gone(store: ObjectStore) -> TableGoneError:
+def is_table_dropped(store: ObjectStore) -> TableGoneError:
     """Return the error for a table without any version."""
     return TableGoneError(
         "the table was dropped or replaced during the operation",

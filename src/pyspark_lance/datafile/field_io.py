@@ -1,6 +1,6 @@
 """FieldReader and FieldWriter: interfaces of the readers and writers of one field.
 
-HeldArrays: rows that wait for a page, referenced for as long as that is cheap. A slice of a batch
+ArrayBuffer: rows that wait for a page, referenced for as long as that is cheap. A slice of a batch
 keeps all of the batch alive: a column of numbers next to one of documents would hold on to every
 document until it has a page of numbers.
 """
@@ -73,7 +73,7 @@ class FieldWriter(Protocol):
         """Write the buffered rest."""
 
 
-class HeldArrays:
+class ArrayBuffer:
     """Buffer of arrays, in arrival order."""
 
     def __init__(self) -> None:

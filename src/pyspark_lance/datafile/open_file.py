@@ -107,7 +107,7 @@ class FileBytes:
         return f"{self.store.uri}/{self.path}"
 
     @property
-    def is_near(self) -> bool:
+    def has_low_latency(self) -> bool:
         """Return whether bytes come so fast that nothing is won by asking for many at once."""
         return isinstance(self.store, LocalStore)
 
@@ -146,7 +146,7 @@ class FileBytes:
         missing = [wanted for wanted in ranges if wanted.num_bytes and known.find(wanted) is None]
         if not missing:
             return
-        gaps = [known.gap_of(wanted) for wanted in missing]
+        gaps = [known.missing_range(wanted) for wanted in missing]
         buffers = list(known.buffers)
         for wanted, gap, fetched in zip(missing, gaps, self.read_ranges(gaps), strict=True):
             buffers.append(fetched if gap == wanted else known.joined(wanted, gap, fetched))
@@ -164,7 +164,7 @@ class OpenFile(FileBytes):
     content: memoryview | None = None  # All of its bytes, if the read of its metadata brought them.
 
     @property
-    def is_near(self) -> bool:
+    def has_low_latency(self) -> bool:
         """Return whether bytes come so fast that nothing is won by asking for many at once."""
         return self.content is not None or isinstance(self.store, LocalStore)
 
@@ -195,7 +195,7 @@ class _FetchedRanges:
             return None
         return self._cut(index, wanted)
 
-    def gap_of(self, wanted: ByteRange) -> ByteRange:
+    def missing_range(self, wanted: ByteRange) -> ByteRange:
         """Return the missing part of a range of which at most one end was fetched."""
         before = bisect.bisect_right(self.ranges, (wanted.start, self._far)) - 1
         start = max(wanted.start, self.ranges[before].end) if before >= 0 else wanted.start

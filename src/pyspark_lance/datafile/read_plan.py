@@ -126,7 +126,7 @@ class Windows:
         self._done -= rows.num_rows
         return self._hand_out(rows.num_rows // 2)
 
-    def room_of(self, rows: RowRanges) -> int | None:
+    def window_limit(self, rows: RowRanges) -> int | None:
         """The bytes that decoding a window may take; a single row is unlimited."""
         return _MAX_WINDOWS * self._window_bytes if rows.num_rows > 1 else None
 

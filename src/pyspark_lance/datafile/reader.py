@@ -374,7 +374,7 @@ class DataFileReader:
     ) -> StoredPages | None:
         """Return the fields' pages in a distant file; None if it is near or they are unknown."""
         file = self._file
-        if file.is_near or not isinstance(file, OpenFile) or self.version == "2.0":
+        if file.has_low_latency or not isinstance(file, OpenFile) or self.version == "2.0":
             return None
         assert isinstance(file.metadata, FileMetadata)
         columns = {column for f in fields for column in _columns_of(f, column_of).values()}
@@ -421,7 +421,7 @@ class DataFileReader:
         self, readers: Sequence[FieldReader], windows: Windows
     ) -> Iterator[tuple[RowRanges, _Columns]]:
         """Window after window; the next one's bytes are fetched while one is decoded."""
-        if self._file.is_near or not readers:
+        if self._file.has_low_latency or not readers:
             while (rows := windows.next_rows()) is not None:
                 yield from self._decode_window(readers, rows, windows)
             return
@@ -445,7 +445,7 @@ class DataFileReader:
             return None
         while True:
             try:
-                with limit_decode_memory(windows.room_of(rows)):
+                with limit_decode_memory(windows.window_limit(rows)):
                     ranges = self._window_ranges(readers, rows)
                 break
             except BatchTooLargeError:
@@ -461,7 +461,7 @@ class DataFileReader:
             likely = [] if is_known else pages.likely_ranges(rows)
             self._file.keep(likely, self._file.read_ranges(likely))
             self._keep_exactly(readers, rows)
-        elif not self._file.is_near and len(readers) > 1:
+        elif not self._file.has_low_latency and len(readers) > 1:
             ranges = self._window_ranges(readers, rows)
             self._file.keep(ranges, self._file.read_ranges(ranges))
 
@@ -477,7 +477,7 @@ class DataFileReader:
     ) -> Iterator[tuple[RowRanges, _Columns]]:
         """Decode one window, or its halves if it holds more strings than an array can."""
         try:
-            with limit_decode_memory(windows.room_of(rows)):
+            with limit_decode_memory(windows.window_limit(rows)):
                 columns = [_read_arrays(reader, rows) for reader in readers]
         except BatchTooLargeError as error:
             if rows.num_rows == 1:

@@ -27,10 +27,10 @@ from typing import Final
 import pyarrow as pa
 
 from pyspark_lance.codec.encoding_requests import (
-    asks_for_encoding,
     check_blob_request,
     encoding_request,
     fits_type,
+    requests_encoding,
 )
 from pyspark_lance.codec.leaf_column import leaf_columns
 from pyspark_lance.codec.values import is_variable_width
@@ -57,7 +57,7 @@ def _inherit(field: Field, path: str, outer: Mapping[str, bytes]) -> Field:
             if fits_type(key, value.decode("utf-8", "replace"), data_type)
         }
         return replace(field, metadata={**kept, **field.metadata})
-    own = {key: value for key, value in field.metadata.items() if asks_for_encoding(key)}
+    own = {key: value for key, value in field.metadata.items() if requests_encoding(key)}
     passed_on = {**outer, **own}
     if not passed_on:
         children = tuple(_inherit(child, f"{path}.{child.name}", {}) for child in field.children)
@@ -191,7 +191,7 @@ def _needs_2_2(part: Field) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _UnsupportedType:
     """Reason why a column cannot be written, and a hint."""
 
     reason: str
@@ -207,22 +207,22 @@ def _check_part(path: str, part: Field, version: str) -> None:
             raise UnsupportedFeatureError(f"column {path}: {refusal.reason}", hint=refusal.hint)
 
 
-def _refuse_blob(part: Field, version: str) -> _Refusal | None:
+def _refuse_blob(part: Field, version: str) -> _UnsupportedType | None:
     del version
     if part.is_blob_v2 or part.logical_type in ("binary", "large_binary"):
         return None
-    return _Refusal(f"blobs of type {part.logical_type}", "make the column large_binary")
+    return _UnsupportedType(f"blobs of type {part.logical_type}", "make the column large_binary")
 
 
-def _refuse_blobs_below(part: Field, version: str) -> _Refusal | None:
+def _refuse_blobs_below(part: Field, version: str) -> _UnsupportedType | None:
     if not any(below.is_blob for below in part.walk()):
         return None
     if part.is_map or part.is_fixed_size_list:
-        return _Refusal("blobs inside of maps and fixed-size lists cannot be stored")
+        return _UnsupportedType("blobs inside of maps and fixed-size lists cannot be stored")
     of_first_kind = any(below.is_blob and not below.is_blob_v2 for below in part.walk())
     if part.is_list and version != "2.0" and of_first_kind:
         # pylance writes them, and cannot read what it wrote.
-        return _Refusal(
+        return _UnsupportedType(
             "blobs of the first kind inside of lists cannot be stored in files of version"
             f" {version}",
             "create the table with file version 2.2, or 2.0",
@@ -230,14 +230,14 @@ def _refuse_blobs_below(part: Field, version: str) -> _Refusal | None:
     return None
 
 
-def _refuse_packed(part: Field, version: str) -> _Refusal | None:
+def _refuse_packed(part: Field, version: str) -> _UnsupportedType | None:
     if not part.is_packed:
         return None
     reasons = (_refused_in_packed(child, version) for child in part.children)
     reason = next(filter(None, reasons), None)
     if reason is None:
         return None
-    return _Refusal(reason, "remove the packed key from its metadata")
+    return _UnsupportedType(reason, "remove the packed key from its metadata")
 
 
 def _refused_in_packed(child: Field, version: str) -> str:
@@ -259,43 +259,43 @@ def _refused_in_packed(child: Field, version: str) -> str:
     return ""
 
 
-def _refuse_dictionary(part: Field, version: str) -> _Refusal | None:
+def _refuse_dictionary(part: Field, version: str) -> _UnsupportedType | None:
     del version
     if part.logical_type.startswith("dict:") and part.logical_type.count(":") > 3:
         # Lance cannot parse the type of such a dictionary and refuses the whole table.
-        return _Refusal(f"dictionaries of type {part.logical_type} cannot be stored")
+        return _UnsupportedType(f"dictionaries of type {part.logical_type} cannot be stored")
     return None
 
 
-def _refuse_empty_struct(part: Field, version: str) -> _Refusal | None:
+def _refuse_empty_struct(part: Field, version: str) -> _UnsupportedType | None:
     if part.is_struct and not (part.children or part.is_packed) and version != "2.0":
-        return _Refusal("a struct without fields cannot be stored", "drop the column")
+        return _UnsupportedType("a struct without fields cannot be stored", "drop the column")
     return None
 
 
-def _refuse_fixed_size_list(part: Field, version: str) -> _Refusal | None:
+def _refuse_fixed_size_list(part: Field, version: str) -> _UnsupportedType | None:
     del version
     if not part.is_fixed_size_list:
         return None
     if not part.children and not _has_fixed_items(part):
         reason = f"a column of type {part.logical_type} cannot be stored"
-        return _Refusal(reason, "make it a list of any size")
+        return _UnsupportedType(reason, "make it a list of any size")
     if part.children and any(below.is_list or below.is_map for below in part.walk()):
-        return _Refusal("lists inside a fixed-size list of structs cannot be stored")
+        return _UnsupportedType("lists inside a fixed-size list of structs cannot be stored")
     if any(below.is_packed for below in part.walk()):
-        return _Refusal("a packed struct inside a fixed-size list cannot be stored")
+        return _UnsupportedType("a packed struct inside a fixed-size list cannot be stored")
     return None
 
 
-def _refuse_structs_below_lists(part: Field, version: str) -> _Refusal | None:
+def _refuse_structs_below_lists(part: Field, version: str) -> _UnsupportedType | None:
     del version
     below = part.walk() if part.is_list or part.is_map else ()
     if any(field.is_fixed_size_list and field.children for field in below):
-        return _Refusal("a fixed-size list of structs inside a list cannot be stored")
+        return _UnsupportedType("a fixed-size list of structs inside a list cannot be stored")
     return None
 
 
-_REFUSALS: Final[tuple[Callable[[Field, str], _Refusal | None], ...]] = (
+_REFUSALS: Final[tuple[Callable[[Field, str], _UnsupportedType | None], ...]] = (
     _refuse_blobs_below,
     _refuse_packed,
     _refuse_dictionary,

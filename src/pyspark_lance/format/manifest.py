@@ -68,7 +68,7 @@ _MOST: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class CutManifest:
+class PartialManifest:
     """A serialized Manifest message, split but not parsed."""
 
     data: bytes  # The message.
@@ -147,7 +147,7 @@ def _decode_columns(data: bytes) -> tuple[FragmentColumns, bool]:
     return FragmentColumns.of(rows), is_strange
 
 
-def cut_manifest(data: bytes, known: Fragments | None) -> CutManifest | None:
+def cut_manifest(data: bytes, known: Fragments | None) -> PartialManifest | None:
     """Find the fragments of a serialized Manifest message, and those that ``known`` has too.
 
     Returns None if the fragments are not contiguous; damaged bytes are left to the parser.
@@ -158,7 +158,7 @@ def cut_manifest(data: bytes, known: Fragments | None) -> CutManifest | None:
     neighbour = None if known is None else known.contiguous_bytes
     if known is None or neighbour is None:
         rest = _field_starts(data, position)
-        return None if rest is None else CutManifest(data, np.array(rest), (), None)
+        return None if rest is None else PartialManifest(data, np.array(rest), (), None)
     offsets: list[NDArray[np.int64]] = []
     shared: list[tuple[int, int, int]] = []
     count = there = 0
@@ -187,7 +187,7 @@ def cut_manifest(data: bytes, known: Fragments | None) -> CutManifest | None:
     rest = _field_starts(data, position)
     if rest is None:
         return None
-    return CutManifest(data, np.concatenate([*offsets, np.array(rest)]), tuple(shared), known)
+    return PartialManifest(data, np.concatenate([*offsets, np.array(rest)]), tuple(shared), known)
 
 
 def _field_starts(data: bytes, position: int) -> list[int] | None:
@@ -463,13 +463,13 @@ class Manifest:
         raise InvalidInputError(f"version {self.version} has no fragment {fragment_id}")
 
 
-def _from_cut(cut: CutManifest) -> Manifest | None:
+def _from_cut(cut: PartialManifest) -> Manifest | None:
     """Return the manifest as ``_from_message`` does; None if the fragments are not contiguous."""
     message = parse_message(table_pb2.Manifest, cut.rest())
     return None if message.fragments else _from_message(message, cut)
 
 
-def _from_message(message: table_pb2.Manifest, cut: CutManifest | None = None) -> Manifest:
+def _from_message(message: table_pb2.Manifest, cut: PartialManifest | None = None) -> Manifest:
     """Return the manifest, checked as far as one manifest alone allows.
 
     ``message``: all of it, or without the fragments; ``cut``: has the fragments if ``message`` does

@@ -48,7 +48,7 @@ class LanceDataSource(DataSource):
             from pyspark_lance.spark.source.plugin_state import advise_on_plugin
 
             advise_on_plugin()
-            self._know_site()
+            self._add_site_settings()
         self._pinned: PinnedVersion | None = None
         self._feed: PinnedFeed | None = None
         # An error is ignored here: a write may create the table, and a read raises the error
@@ -58,7 +58,7 @@ class LanceDataSource(DataSource):
                 self._pin()
         trim_worker_overhead()
 
-    def _know_site(self) -> None:
+    def _add_site_settings(self) -> None:
         """Add the settings of Hadoop's files for a path without a host: Spark passes none."""
         from pyspark_lance.store.hadoop_options import has_host, settings_of_site
 

@@ -79,8 +79,10 @@ def options_for(table_uri: str, uri: str, options: Mapping[str, str]) -> Mapping
     kind, authority = _kind_and_authority(uri)
     own_kind, own_authority = _kind_and_authority(table_uri)
     # fsspec interprets the text after "::" as another URI.
-    is_near = (kind, authority) == (own_kind, own_authority) and _chain(uri) == _chain(table_uri)
-    if not is_near and not any(is_below(uri, root) for root in allowed_roots(options)):
+    has_low_latency = (kind, authority) == (own_kind, own_authority) and _chain(uri) == _chain(
+        table_uri
+    )
+    if not has_low_latency and not any(is_below(uri, root) for root in allowed_roots(options)):
         raise UnsupportedFeatureError(
             f"some files of the table are in {uri!r}, outside the table's own location",
             where=table_uri,

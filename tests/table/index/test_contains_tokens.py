@@ -84,7 +84,7 @@ def test_contains_tokens_equals_pylance_through_index_life(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("options", "words", "is_asked"),
+    ("options", "words", "is_used"),
     [
         ({}, "tree river", True),
         ({}, "the", False),  # a word that has no token
@@ -95,14 +95,14 @@ def test_contains_tokens_equals_pylance_through_index_life(tmp_path, kind):
         ({"base_tokenizer": "whitespace"}, "tree", False),
     ],
 )
-def test_index_requires_all_tokens(tmp_path, options, words, is_asked):
+def test_index_requires_all_tokens(tmp_path, options, words, is_used):
     path = str(tmp_path / "t")
     rows = ["a tree, and", "the", "tree"] + ["river", "rivers of trees"] * 60
     dataset = lance.write_dataset(pa.table({"s": rows}), path)
     dataset.create_scalar_index("s", "INVERTED", name="by_s", **options)
     snapshot = Snapshot.open(Table(path))
     kept = prune_scan(snapshot, parse(snapshot, f"contains_tokens(s, '{words}')"))
-    assert ("by_s (inverted)" in str(kept)) == is_asked
+    assert ("by_s (inverted)" in str(kept)) == is_used
     other = prune_scan(snapshot, parse(snapshot, "contains(s, 'tree')"))
     assert "by_s" not in str(other)
 

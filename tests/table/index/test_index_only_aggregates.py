@@ -20,7 +20,7 @@ from pyspark_lance.predicate.single_column import matching_values
 from pyspark_lance.predicate.tree import And, Column, Comparison, In, IsNull, Literal, Not
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
-from pyspark_lance.table.index.segments import as_seen
+from pyspark_lance.table.index.segments import to_predicate_type
 from pyspark_lance.table.scan import index_only_aggregates
 from pyspark_lance.table.scan.index_only_aggregates import (
     bounds_by_index,
@@ -76,7 +76,7 @@ def check(path: str) -> set[str]:
     for field in snapshot.schema.fields:
         if field.name not in COLUMNS or not everything.num_rows:
             continue
-        seen = as_seen(everything[field.name].combine_chunks(), field)
+        seen = to_predicate_type(everything[field.name].combine_chunks(), field)
         for count in (1, 5):
             for descending in (False, True):
                 expected = first_of(seen, count, descending)

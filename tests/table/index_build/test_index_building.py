@@ -59,9 +59,9 @@ from pyspark_lance.table.index_build.column_indices import (
 )
 from pyspark_lance.table.index_build.index_plan import (
     IndexRequest,
-    names_moved_rows,
     plan_index,
     plan_index_refresh,
+    references_moved_rows,
 )
 from pyspark_lance.table.index_build.merged_segments import IDS, VALUES, RowSorter
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
@@ -640,12 +640,14 @@ def test_named_rows_are_checked_in_bounded_batches(tmp_path, monkeypatch, sets):
     create_index(Table(path), IndexRequest(("c",), "bitmap"))
     snapshot = Snapshot.open(Table(path))
     (entry,) = snapshot.indices
-    assert not names_moved_rows(snapshot, entry, [0, 1])
-    assert names_moved_rows(snapshot, entry, [0]) and names_moved_rows(snapshot, entry, [1])
+    assert not references_moved_rows(snapshot, entry, [0, 1])
+    assert references_moved_rows(snapshot, entry, [0]) and references_moved_rows(
+        snapshot, entry, [1]
+    )
     for num_bytes in (150, 1):  # of one or two sets, or of less than one
         monkeypatch.setattr(index_plan, "_SET_BYTES_AT_ONCE", num_bytes)
-        assert not names_moved_rows(snapshot, entry, [0, 1])
-        assert names_moved_rows(snapshot, entry, [0])
+        assert not references_moved_rows(snapshot, entry, [0, 1])
+        assert references_moved_rows(snapshot, entry, [0])
 
 
 def range_of(count):
@@ -667,8 +669,8 @@ def test_full_row_set_is_bounded_by_table_rows(tmp_path):
     with SegmentOutput(snapshot.files.store_of(None), entry.uuid, BITMAP_FILE, schema) as output:
         output.write(pa.record_batch([[1], [every]], schema=schema))
     hostile = replace(entry, file_sizes={BITMAP_FILE: output.size_bytes})
-    assert not names_moved_rows(snapshot, hostile, [0, 1])
-    assert names_moved_rows(snapshot, hostile, [0])
+    assert not references_moved_rows(snapshot, hostile, [0, 1])
+    assert references_moved_rows(snapshot, hostile, [0])
 
 
 @pytest.mark.parametrize("kind", ["btree", "bitmap", "zonemap"])

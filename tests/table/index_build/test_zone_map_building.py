@@ -25,7 +25,7 @@ from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.zone_map_file import read_zones_and_nulls
 from pyspark_lance.table.index_build.zone_maps import (
-    ZoneCutter,
+    ZoneSplitter,
     commit_zone_maps,
     create_zone_maps,
     plan_zone_maps,
@@ -192,7 +192,7 @@ def test_zone_maps_with_different_coverage_count_rows_once(path):
 
 
 def test_zones_end_at_fragment_boundaries():
-    cutter = ZoneCutter(4)
+    cutter = ZoneSplitter(4)
     for fragment, expected in ((0, [1, 2]), (1, [3, 4])):
         cuts, zones = cutter.cut(row_addresses(fragment, np.arange(6)))
         assert (cuts.tolist(), zones.tolist()) == ([0, 4], expected)

@@ -15,7 +15,7 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.nearest.exact_search import ExactSearch, exact_distances
 from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, nearest_of
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
-from pyspark_lance.table.nearest.search_task import VectorSearch, merge_found, read_found
+from pyspark_lance.table.nearest.search_task import VectorSearch, merge_matches, read_found
 from pyspark_lance.table.nearest.vectors import (
     Metric,
     matrix_of,
@@ -49,7 +49,7 @@ def nearest_here(path, queries, k, metric="l2", condition=None, columns=("id",),
         asked = queries_in(queries, column, request.metric)
     else:
         asked, _ = parse_queries(queries, column, request.metric)
-    found = merge_found(
+    found = merge_matches(
         plan.merge, [VectorSearch((task,), asked).run() for task in plan.tasks], asked
     )
     rows = [batch.to_pylist() for _, batch in read_found(plan.fetch, found)]

@@ -19,7 +19,7 @@ from pyspark_lance.table.index.inverted.posting_codec import (
     decode_varints,
 )
 from pyspark_lance.table.index.inverted.segments import TextPartition, open_text_segment
-from pyspark_lance.table.index.inverted.token_sets import ArrowTokens, FstTokens, Nearness
+from pyspark_lance.table.index.inverted.token_sets import ArrowTokens, FstTokens, FuzzyWord
 from pyspark_lance.table.index.inverted.tokenizers import PLAIN, Tokenizer
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -92,13 +92,13 @@ def test_tokens_are_found_exactly_and_fuzzily(tmp_path):
         assert arrow.number_of(word) == fst.number_of(word) == stored.get(word)
         for edits in (0, 1, 2):
             for prefix in (0, 1, 2):
-                near = Nearness(word, edits, word[:prefix])
+                near = FuzzyWord(word, edits, word[:prefix])
                 expected = [
                     one for one in words
                     if one.startswith(word[:prefix]) and _distance(word, one) <= edits
                 ]  # fmt: skip
-                assert list(fst.near(near)) == expected
-                assert list(arrow.near(near)) == expected
+                assert list(fst.similar(near)) == expected
+                assert list(arrow.similar(near)) == expected
 
 
 def _distance(left, right):

@@ -113,16 +113,16 @@ def test_repeated_reads_return_requested_rows(tmp_path, version):
 def test_idle_reader_is_lent_again(path):
     pool = ReaderPool()
     _, borrow = opened(path, pool)
-    with pool.lend() as lent:
+    with pool.acquire() as lent:
         first = borrow(lent)
-    with pool.lend() as lent:
+    with pool.acquire() as lent:
         assert borrow(lent) is first
 
 
 def test_reader_is_lent_to_one_caller(path):
     pool = ReaderPool()
     _, borrow = opened(path, pool)
-    with pool.lend() as one, pool.lend() as other:
+    with pool.acquire() as one, pool.acquire() as other:
         assert borrow(one) is not borrow(other)
     assert pool.num_files == 1
 
@@ -130,7 +130,7 @@ def test_reader_is_lent_to_one_caller(path):
 def test_reader_of_failed_caller_is_dropped(path):
     pool = ReaderPool()
     _, borrow = opened(path, pool)
-    with pytest.raises(ValueError, match="failed"), pool.lend() as lent:
+    with pytest.raises(ValueError, match="failed"), pool.acquire() as lent:
         borrow(lent)
         raise ValueError("failed")
     assert pool.num_files == pool.num_bytes == 0
@@ -140,9 +140,9 @@ def test_readers_of_other_options_are_distinct(path):
     pool = ReaderPool()
     files, borrow = opened(path, pool)
     other = replace(files, table=Table(path, {"allowed_base_paths": "/somewhere"}))
-    with pool.lend() as lent:
+    with pool.acquire() as lent:
         first = borrow(lent)
-    with pool.lend() as lent:
+    with pool.acquire() as lent:
         assert borrow(lent, other) is not first
 
 
@@ -158,13 +158,13 @@ def test_pool_drops_least_recently_used_readers(path, limits):
 
     readers = []
     for file in files:
-        with pool.lend() as lent:
+        with pool.acquire() as lent:
             readers.append(borrow(lent, file))
     assert 0 < pool.num_files <= 2
     assert pool.num_bytes <= limits.get("max_bytes", 1 << 20)
-    with pool.lend() as lent:
+    with pool.acquire() as lent:
         assert borrow(lent, files[2]) is readers[2]
-    with pool.lend() as lent:
+    with pool.acquire() as lent:
         assert borrow(lent, files[0]) is not readers[0]
 
 

@@ -243,7 +243,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Walk:
+class _MatchStep:
     """Steps of the same pieces side by side.
 
     ``steps``: the tokens of each step.
@@ -267,7 +267,7 @@ def tokens_of(
     positions = starts[walking]
     ends = positions + lengths[walking]
     counts = np.zeros(len(lengths), np.int64)
-    walks = [_Walk(walking, [])]
+    walks = [_MatchStep(walking, [])]
     num_steps, left = 0, len(walking)
     while left:
         for _ in range(_STEPS_AT_A_TIME):
@@ -288,11 +288,11 @@ def tokens_of(
         if left < _WORTH_WALKING * len(walking):
             still = (ends != _NEVER).nonzero()[0]
             walking, positions, ends = walking[still], positions[still], ends[still]
-            walks.append(_Walk(walking, []))
+            walks.append(_MatchStep(walking, []))
     return _in_order(walks, counts, num_steps)
 
 
-def _in_order(walks: list[_Walk], counts: NDArray[np.int64], num_steps: int) -> Tokens:
+def _in_order(walks: list[_MatchStep], counts: NDArray[np.int64], num_steps: int) -> Tokens:
     """The tokens of each piece, concatenated.
 
     From the last step to the first: what a piece found behind its end takes places that others

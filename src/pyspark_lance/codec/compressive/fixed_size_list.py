@@ -231,7 +231,7 @@ class FixedSizeLists:
     is_boolean: bool
 
 
-def take_apart(array: pa.Array, nulls: NDArray[np.bool_] | None) -> FixedSizeLists:
+def split_lists(array: pa.Array, nulls: NDArray[np.bool_] | None) -> FixedSizeLists:
     """The parts of a fixed-size list array.
 
     ``array``: fixed-size lists, nested or not, of fixed-width values; ``nulls``: true where an

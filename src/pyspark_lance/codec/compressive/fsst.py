@@ -346,10 +346,10 @@ class _Expansion:
         with ThreadPoolExecutor(1) as other:
             second_half = other.submit(self.run, middle, num_steps)
             self.run(0, middle - 1)
-            self._run_apart(middle - 1)
+            self._run_isolated(middle - 1)
             second_half.result()
 
-    def _run_apart(self, number: int) -> None:
+    def _run_isolated(self, number: int) -> None:
         """Run one step; leave the bytes behind it alone, since another thread writes them."""
         base, end = int(self.bases[number]), int(self.bases[number + 1])
         apart = allocate(end - base + self.width)

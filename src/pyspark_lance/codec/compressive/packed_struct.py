@@ -33,7 +33,7 @@ from pyspark_lance.codec.compressive.fixed_size_list import (
     list_layers,
     list_rows,
     row_bytes,
-    take_apart,
+    split_lists,
 )
 from pyspark_lance.codec.compressive.fixed_width import flat, flat_chunks
 from pyspark_lance.codec.compressive.string_compression import (
@@ -271,14 +271,14 @@ def packed_rows(children: list[pa.Array], nulls: NDArray[np.bool_] | None) -> St
 
 def _fixed_encoding(child: pa.Array, nulls: NDArray[np.bool_] | None) -> pb.CompressiveEncoding:
     if pa.types.is_fixed_size_list(child.type):
-        return take_apart(child, nulls).encoding
+        return split_lists(child, nulls).encoding
     return flat(bits_per_value(child.type))
 
 
 def _field_bytes(child: pa.Array, nulls: NDArray[np.bool_] | None) -> NDArray[np.uint8]:
     """The bytes of a field of fixed width, shape (rows, bytes); zeros where it does not matter."""
     if pa.types.is_fixed_size_list(child.type):
-        rows = list_rows(take_apart(child, nulls))
+        rows = list_rows(split_lists(child, nulls))
         return rows if nulls is None else np.where(nulls[:, None], np.uint8(0), rows)
     values: NDArray[Any] = fixed_width_values(child, nulls)
     width = bits_per_value(child.type) // 8

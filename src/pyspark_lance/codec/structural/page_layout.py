@@ -20,7 +20,7 @@ from pyspark_lance.codec.structural.all_null import ConstantPage
 from pyspark_lance.codec.structural.full_zip import FullZipPage
 from pyspark_lance.codec.structural.mini_block import CHUNK_BUFFER, MiniBlockForm, MiniBlockPage
 from pyspark_lance.codec.structural.page_decoder import DecodedRows, PageDecoder, PagePlan
-from pyspark_lance.codec.values import FixedWidthValues, PlacedValues, StructValues
+from pyspark_lance.codec.values import FixedWidthValues, StructValues, ValuesByReference
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.proto import encodings_v2_1_pb2
 
@@ -72,7 +72,7 @@ class BlobPage:
         definition = definition.astype(np.uint16)
         highest = int(definition.max()) if len(definition) else 0
         require(highest <= self._layers.max_definition, f"a blob has definition level {highest}")
-        values = PlacedValues(
+        values = ValuesByReference(
             records.num_values, np.where(is_level, 0, places), np.where(is_level, 0, sizes)
         )
         return replace(

@@ -151,10 +151,10 @@ class LegacyMetadata:
         """The message whose length in four bytes is at ``position``."""
         start = position + LENGTH.size
         if start > self.file_size:
-            raise self._misplaced(what, position, LENGTH.size)
+            raise self._corrupt_position(what, position, LENGTH.size)
         (length,) = LENGTH.unpack(bytes(self._read(position, start)))
         if start + length > self.file_size:
-            raise self._misplaced(what, start, length)
+            raise self._corrupt_position(what, start, length)
         content: Buffer = self._read(start, start + length)
         try:
             message.ParseFromString(bytes(content))
@@ -165,7 +165,7 @@ class LegacyMetadata:
             ) from error
         return message
 
-    def _misplaced(self, what: str, position: int, length: int) -> CorruptFileError:
+    def _corrupt_position(self, what: str, position: int, length: int) -> CorruptFileError:
         return CorruptFileError(
             f"the {what} of {length} bytes at {position} is outside of the file's "
             f"{self.file_size} bytes",

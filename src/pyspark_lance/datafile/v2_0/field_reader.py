@@ -66,7 +66,7 @@ def split_at_gaps(rows: RowRanges, row_bytes: int) -> Iterator[RowRanges]:
             yield RowRanges(rows.starts[first:last], rows.ends[first:last])
 
 
-def read_near_rows(
+def read_coalesced(
     read: Callable[[int, int], pa.Array], rows: RowRanges, row_bytes: int
 ) -> pa.Array:
     """The rows as one array, of ``read(start, end)`` of groups of near ranges."""
@@ -193,7 +193,7 @@ class LeafReader:
     def read_rows(self, rows: RowRanges) -> pa.Array:
         """Read near rows together; in a mapped file, views and indices cost nothing."""
         if not self._is_local:
-            return read_near_rows(self.read, rows, self.average_row_bytes())
+            return read_coalesced(self.read, rows, self.average_row_bytes())
         self._pages.locate(rows.start, rows.end)
         return concat_arrays(
             [self._read_in_page(page, within) for page, within in self._page_starts.split(rows)]
@@ -212,7 +212,7 @@ class LeafReader:
         def read(start: int, end: int) -> pa.Array:
             return self.read(first + start, first + end)
 
-        return read_near_rows(read, rows, self.average_row_bytes())
+        return read_coalesced(read, rows, self.average_row_bytes())
 
     def average_row_bytes(self) -> int:
         """Estimate by type, or by the descriptions of some pages and the stored bytes of all."""
@@ -267,7 +267,7 @@ class _PackedReader:
 
     def read_rows(self, rows: RowRanges) -> pa.Array:
         """Read near rows together."""
-        return read_near_rows(self.read, rows, self.average_row_bytes())
+        return read_coalesced(self.read, rows, self.average_row_bytes())
 
     def average_row_bytes(self) -> int:
         """Bytes of a whole record."""
@@ -357,7 +357,7 @@ class _ListReader:
 
     def read_rows(self, rows: RowRanges) -> pa.Array:
         """Read near rows together."""
-        return read_near_rows(self.read, rows, self.average_row_bytes())
+        return read_coalesced(self.read, rows, self.average_row_bytes())
 
     def average_row_bytes(self) -> int:
         """Offsets, and as many items as a list has on average."""
@@ -442,7 +442,7 @@ class _BlobReader:
 
     def read_rows(self, rows: RowRanges) -> pa.Array:
         """Read near rows together."""
-        return read_near_rows(self.read, rows, self.average_row_bytes())
+        return read_coalesced(self.read, rows, self.average_row_bytes())
 
     def average_row_bytes(self) -> int:
         """The values may take the whole file."""

@@ -29,7 +29,7 @@ from pyspark_lance.datafile.blob_records import (
     concat_records,
     write_blobs,
 )
-from pyspark_lance.datafile.field_io import FieldWriter, HeldArrays
+from pyspark_lance.datafile.field_io import ArrayBuffer, FieldWriter
 from pyspark_lance.datafile.file_metadata import ARRAY_ENCODING_URL, COLUMN_ENCODING_URL
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.errors import UnsupportedFeatureError
@@ -300,7 +300,7 @@ class _PendingRows:
     """Rows that wait for a page to fill."""
 
     def __init__(self, bytes_of: Callable[[pa.Array], int] = attrgetter("nbytes")) -> None:
-        self._held = HeldArrays()
+        self._held = ArrayBuffer()
         self._bytes_of = bytes_of
         self.num_bytes = 0
 

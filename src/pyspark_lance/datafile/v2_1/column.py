@@ -29,7 +29,7 @@ from pyspark_lance.codec.structural.page_layout import (
     make_page_decoder,
     parse_page_layout,
 )
-from pyspark_lance.codec.values import FixedWidthValues, PlacedValues, StructValues
+from pyspark_lance.codec.values import FixedWidthValues, StructValues, ValuesByReference
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.read_plan import PageStarts
@@ -131,7 +131,7 @@ class LeafColumnReader:
         try:
             with self.errors_of(read.page):
                 decoded = read.decoder.decode(read.plan, pieces)
-                if isinstance(decoded.values, PlacedValues):
+                if isinstance(decoded.values, ValuesByReference):
                     decoded = _as_records(decoded, decoded.values)
                 return assemble_rows(
                     decoded, self._data_type, keep_dictionaries=self._keep_dictionaries
@@ -274,7 +274,7 @@ def as_array(buffer: Buffer) -> NDArray[np.uint8]:
     return np.frombuffer(buffer, np.uint8) if len(buffer) else _NO_BYTES
 
 
-def _as_records(decoded: DecodedRows, values: PlacedValues) -> DecodedRows:
+def _as_records(decoded: DecodedRows, values: ValuesByReference) -> DecodedRows:
     """Values that are stored elsewhere in the file, as the records of their positions."""
     members = tuple(
         FixedWidthValues(values.num_values, 64, np.ascontiguousarray(member).view(np.uint8))

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pyspark_lance.codec.array_bytes import data_bytes, has_dictionaries, is_counted_apart
+from pyspark_lance.codec.array_bytes import data_bytes, has_dictionaries, is_counted_separately
 from pyspark_lance.codec.choose_encoding import PageEncoder
 from pyspark_lance.codec.chunk_buffers import EncodedPage
 from pyspark_lance.codec.compressive.fixed_width import flat, flat_chunks
@@ -41,7 +41,7 @@ from pyspark_lance.datafile.blob_records import (
     concat_records,
     write_blobs,
 )
-from pyspark_lance.datafile.field_io import HeldArrays
+from pyspark_lance.datafile.field_io import ArrayBuffer
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.format.field import Field
@@ -186,8 +186,8 @@ class V21FieldWriter:
             field_id: first_column + index for index, field_id in enumerate(leaf_ids)
         }
         self._has_dictionaries = has_dictionaries(self._field.type)
-        self._is_counted_apart = is_counted_apart(self._field.type)
-        self._held = HeldArrays()
+        self._is_counted_apart = is_counted_separately(self._field.type)
+        self._held = ArrayBuffer()
         self._array_bytes = 0
 
     @property
@@ -259,7 +259,7 @@ class _ColumnWriter:
         self._slots_per_row = column.slots_per_row
         self._encoder = PageEncoder.of(column, version)
         self._pieces: list[LeafValues] = []
-        self._values = HeldArrays()
+        self._values = ArrayBuffer()
         self._rows_written = 0
         self.buffered_bytes = 0
 

@@ -150,7 +150,7 @@ def _stored(value: Expression, kind: DataType, field: Field) -> Expression:
         return value
     if isinstance(wanted, StructType | ArrayType | MapType):
         _check_members(kind, wanted, field.name)
-    return _fitting(as_column(value), kind, wanted, field.name)
+    return _compatible(as_column(value), kind, wanted, field.name)
 
 
 def _as_text(value: Column, kind: DataType) -> Column:
@@ -170,7 +170,7 @@ def _as_text(value: Column, kind: DataType) -> Column:
     return sf.transform_values(value, lambda _, item: _as_text(item, items))
 
 
-def _fitting(value: Column, kind: DataType, wanted: DataType, name: str) -> Column:
+def _compatible(value: Column, kind: DataType, wanted: DataType, name: str) -> Column:
     """Cast a value to the type of the column, matching fields of structs by name.
 
     Spark casts structs by position. As with INSERT, a value that does not fit is an error, also
@@ -183,7 +183,7 @@ def _fitting(value: Column, kind: DataType, wanted: DataType, name: str) -> Colu
     if isinstance(wanted, StructType) and isinstance(kind, StructType):
         mine = _by_name(kind, wanted)
         members = [
-            _fitting(
+            _compatible(
                 value.getField(mine[other.name].name), mine[other.name].dataType, other.dataType,
                 f"{name}.{other.name}",
             ).alias(other.name)
@@ -192,12 +192,14 @@ def _fitting(value: Column, kind: DataType, wanted: DataType, name: str) -> Colu
         return sf.when(value.isNotNull(), sf.struct(*members))
     if isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
         given, items = kind.elementType, wanted.elementType
-        return sf.transform(value, lambda item: _fitting(item, given, items, f"{name}.element"))
+        return sf.transform(value, lambda item: _compatible(item, given, items, f"{name}.element"))
     if isinstance(wanted, MapType) and isinstance(kind, MapType):
         key, given, keys, items = kind.keyType, kind.valueType, wanted.keyType, wanted.valueType
         if not same_type(key, keys):
-            value = sf.transform_keys(value, lambda k, _: _fitting(k, key, keys, f"{name}.key"))
-        return sf.transform_values(value, lambda _, v: _fitting(v, given, items, f"{name}.value"))
+            value = sf.transform_keys(value, lambda k, _: _compatible(k, key, keys, f"{name}.key"))
+        return sf.transform_values(
+            value, lambda _, v: _compatible(v, given, items, f"{name}.value")
+        )
     stored = value.try_cast(wanted)
     message = sf.concat(
         sf.lit(f"[LANCE_SCHEMA_MISMATCH] a value of column {name!r} does not fit "

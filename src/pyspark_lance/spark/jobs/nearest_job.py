@@ -33,7 +33,7 @@ from pyspark_lance.table.nearest.search_task import (
     LateMaterialization,
     SearchTask,
     VectorSearch,
-    merge_found,
+    merge_matches,
     read_found,
 )
 from pyspark_lance.table.nearest.vectors import Queries, queries_in
@@ -155,7 +155,7 @@ def _merge_by_bucket(finish: _Finish, batches: Batches) -> Batches:
 def _merge_found(
     output: SearchOutput, queries: Queries, own: pa.RecordBatch, parts: Sequence[Found]
 ) -> Batches:
-    yield from _result_batches(output, own, merge_found(output.plan.merge, parts, queries))
+    yield from _result_batches(output, own, merge_matches(output.plan.merge, parts, queries))
 
 
 def _search_by_block(output: SearchOutput, vector: str, batches: Batches) -> Batches:

@@ -33,7 +33,7 @@ from pyspark_lance.spark.jobs.stages import (
 )
 from pyspark_lance.table.nearest.found_rows import Found, FoundRows
 from pyspark_lance.table.nearest.search_task import LateMaterialization, VectorSearch
-from pyspark_lance.table.nearest.search_task import merge_found as merge_nearest
+from pyspark_lance.table.nearest.search_task import merge_matches as merge_nearest
 from pyspark_lance.table.text.batch_search import BatchPlan, RowsByQuery, search_batch
 from pyspark_lance.table.text.hybrid import HybridPlan, fuse
 from pyspark_lance.table.text.near_duplicates import (
@@ -42,10 +42,10 @@ from pyspark_lance.table.text.near_duplicates import (
     SignedQueries,
     near_duplicates,
 )
-from pyspark_lance.table.text.near_duplicates import merge_found as merge_duplicates
+from pyspark_lance.table.text.near_duplicates import merge_matches as merge_duplicates
 from pyspark_lance.table.text.scoring import ScoredRows
-from pyspark_lance.table.text.search_plan import TextPlan, TextTask, merge_found
-from pyspark_lance.table.text.segment_search import TextFound
+from pyspark_lance.table.text.search_plan import TextPlan, TextTask, merge_matches
+from pyspark_lance.table.text.segment_search import TextMatches
 
 SCORE: Final = "_score"
 SEARCH_COLUMNS: Final = (
@@ -149,13 +149,13 @@ def search_duplicates(spark: SparkSession, output: NearDuplicatesOutput, text: s
 
 def _found_at_once(output: TextOutput, units: Iterable[tuple[TextTask, ...]]) -> Batches:
     for tasks in units:
-        rows = merge_found(output.plan.merge, [task.run() for task in tasks])
+        rows = merge_matches(output.plan.merge, [task.run() for task in tasks])
         yield from ranked_batches(output.plan.fetch, output.schema, rows)
 
 
 def _merged(output: TextOutput, batches: Batches) -> Batches:
-    parts: list[TextFound] = load_payloads(batches)
-    rows = merge_found(output.plan.merge, parts)
+    parts: list[TextMatches] = load_payloads(batches)
+    rows = merge_matches(output.plan.merge, parts)
     yield from ranked_batches(output.plan.fetch, output.schema, rows)
 
 
@@ -203,8 +203,8 @@ def ranked_batches(
 
 def _fused(output: HybridOutput, batches: Batches) -> Batches:
     plan = output.plan
-    parts: list[Found | TextFound] = load_payloads(batches)
-    words = merge_found(plan.text.merge, [one for one in parts if isinstance(one, TextFound)])
+    parts: list[Found | TextMatches] = load_payloads(batches)
+    words = merge_matches(plan.text.merge, [one for one in parts if isinstance(one, TextMatches)])
     near = [one for one in parts if isinstance(one, Found)]
     vector = merge_nearest(plan.vector.merge, near, plan.queries)
     found = fuse(words, vector, plan.fusion, plan.k)

@@ -40,7 +40,7 @@ from pyspark_lance.table.nearest.search_plan import (
 from pyspark_lance.table.nearest.search_task import (
     SearchTask,
     VectorSearch,
-    merge_found,
+    merge_matches,
     read_found,
 )
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
@@ -151,7 +151,7 @@ class LanceNearestReader(DataSourceReader):
 
 def _found(partition: NearestPartition) -> Iterator[pa.RecordBatch]:
     plan, queries = partition.plan, partition.queries
-    found = merge_found(
+    found = merge_matches(
         plan.merge, [VectorSearch(plan.tasks, queries).run()] if plan.tasks else [], queries
     )
     for part, rows in read_found(plan.fetch, found):

@@ -42,7 +42,7 @@ from pyspark_lance.table.text.search_plan import (
     SearchRequest,
     TextPlan,
     check_k,
-    merge_found,
+    merge_matches,
     plan_search,
 )
 from pyspark_lance.table.version.table_identity import PinnedVersion
@@ -163,7 +163,7 @@ def _found(plan: TextPlan | HybridPlan) -> Iterator[pa.RecordBatch]:
         found, fetch = both.rows, plan.text.fetch
         more = {TEXT_SCORE: both.text_score, DISTANCE: both.distance}
     else:
-        found = merge_found(plan.merge, [task.run() for task in plan.tasks])
+        found = merge_matches(plan.merge, [task.run() for task in plan.tasks])
         fetch, more = plan.fetch, {}
     for part, rows in read_found(fetch, found):
         named = {} if rows is None else dict(zip(rows.schema.names, rows.columns, strict=True))

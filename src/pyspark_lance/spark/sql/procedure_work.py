@@ -45,7 +45,7 @@ from pyspark_lance.table.index_build.vector_build import (
     VectorIndexRequest,
     VectorIndexResult,
     parse_kind,
-    passing_folder,
+    temporary_folder,
 )
 from pyspark_lance.table.index_build.vector_indices import (
     ROWS_OF_SEGMENT,
@@ -244,7 +244,7 @@ def _indices_of_moved(
     """Refresh the zone maps of sorted rows, or remap indices; a failure is a warning."""
     kind: _BuildKind | None = None
     if work.plan.clusters:
-        plan = _plan_what_moved
+        plan = _plan_remapping
         kind = _BuildKind(plan, commit_zone_maps, then, ZoneMapResult(), is_needed=False)
     elif work.plan.moves_addresses(groups):
         remap = partial(_plan_remap, work.plan.change, groups)
@@ -261,7 +261,7 @@ def _indices_of_moved(
 _NOT_REFRESHED: Final = "indices of %s do not cover compacted rows: %s"
 
 
-def _plan_what_moved(call: Call) -> ZoneMapPlan:
+def _plan_remapping(call: Call) -> ZoneMapPlan:
     return plan_refresh(call.table, without_properties(call.settings))
 
 
@@ -372,7 +372,7 @@ class VectorWork:
 def _commit_vectors(
     table: Table, build: VectorBuild, done: list[Any], work: UnitOfWork
 ) -> tuple[VectorIndexResult, ...]:
-    with passing_folder(table, build.folder, work):
+    with temporary_folder(table, build.folder, work):
         return build.commit(done, work)
 
 

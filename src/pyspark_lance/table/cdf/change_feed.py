@@ -35,8 +35,8 @@ from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS, ChangeFeedTask
 from pyspark_lance.table.cdf.change_steps import (
     Change,
-    KeptChange,
-    PlacedChange,
+    InsertOrDelete,
+    PossibleUpdate,
     Step,
     changes_of_step,
 )
@@ -49,7 +49,7 @@ from pyspark_lance.table.cdf.changed_rows import (
     pack_changes,
     sides_of,
 )
-from pyspark_lance.table.cdf.column_history import ColumnHistory, brings_back
+from pyspark_lance.table.cdf.column_history import ColumnHistory, may_restore_columns
 from pyspark_lance.table.cdf.common_rows import RetainedRows
 from pyspark_lance.table.cdf.net_changes import net_changes
 from pyspark_lance.table.cdf.side_reader import VersionFiles
@@ -159,7 +159,7 @@ def _count(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
     all_counts, history = [], ColumnHistory()
     for versions in _steps_of(table, window):
         history.follow(versions.before, versions.after)
-        changes, come = versions.step().changes, versions.columns_that_come(history)
+        changes, come = versions.step().changes, versions.added_columns(history)
         if come:
             changes = versions.step(history, versions.after.version).changes
         counts = ChangeCounts(
@@ -207,10 +207,10 @@ class VersionStep:
         """Whether the newer version may lack columns of the older one."""
         return self.before is not None and (
             self.before.schema.fields != self.after.schema.fields
-            or brings_back(self.before, self.after)
+            or may_restore_columns(self.before, self.after)
         )
 
-    def columns_that_come(self, history: ColumnHistory) -> frozenset[int]:
+    def added_columns(self, history: ColumnHistory) -> frozenset[int]:
         """The fields that the older one does not have."""
         if self.before is None:
             return frozenset()
@@ -334,13 +334,13 @@ class ChangePlanner:
     def add(self, step: int, changes: Iterable[Change]) -> None:
         """Add the changes of a step; steps may be added in any order."""
         for change in changes:
-            if isinstance(change, PlacedChange):
+            if isinstance(change, InsertOrDelete):
                 self._add_placed(change)
             else:
                 self._add_kept(change)
         self._step_of += [step] * (len(self._units) - len(self._step_of))
 
-    def _add_placed(self, change: PlacedChange) -> None:
+    def _add_placed(self, change: InsertOrDelete) -> None:
         """Inserted or deleted rows."""
         rows = change.rows
         if not rows.num_rows:
@@ -351,7 +351,7 @@ class ChangePlanner:
             WholeFragmentChanges(change.change_type, change.commit, side, (scan_split,))
         )
 
-    def _add_kept(self, change: KeptChange) -> None:
+    def _add_kept(self, change: PossibleUpdate) -> None:
         """Rows that may have been updated."""
         rows = sorted(change.rows, key=lambda kept: kept.after.id)
         if self._request.mode is not Deduplication.NONE:

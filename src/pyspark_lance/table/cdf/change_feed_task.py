@@ -37,7 +37,7 @@ from pyspark_lance.table.cdf.changed_rows import (
     in_passes,
 )
 from pyspark_lance.table.cdf.column_source import ColumnSource
-from pyspark_lance.table.cdf.common_rows import RowPlaces, in_steps, row_places
+from pyspark_lance.table.cdf.common_rows import RowAddressPairs, in_steps, row_places
 from pyspark_lance.table.cdf.row_differences import differing_rows
 from pyspark_lance.table.cdf.side_reader import (
     BlobSides,
@@ -195,7 +195,7 @@ class _Lookup:
                 if one.offsets is not None
             ]
         )
-        self._side.want(self._addresses)
+        self._side.prefetch(self._addresses)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows."""
@@ -232,8 +232,8 @@ class _Update:
         files = task.sides[change.before].files, task.sides[change.after].files
         self._places = list(row_places(change.rows, *files))
         for places in self._places:
-            self._old.want(places.before)
-            self._new.want(places.after)
+            self._old.prefetch(places.before)
+            self._new.prefetch(places.after)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows that differ, or that are updated by their lineage."""
@@ -253,7 +253,7 @@ class _Update:
                 yield from self._pairs(rows, before, after)
 
     def _pairs(
-        self, rows: RowPlaces, before: pa.RecordBatch, after: pa.RecordBatch
+        self, rows: RowAddressPairs, before: pa.RecordBatch, after: pa.RecordBatch
     ) -> Iterator[pa.RecordBatch]:
         """The old values of rows that changed, then the new ones."""
         if not rows.updated.all():
@@ -274,7 +274,7 @@ class _Update:
             yield _batch_of(sources, batch.columns, row_ids, self._change, versions, change_type)
 
     def _differing(
-        self, rows: RowPlaces, before: pa.RecordBatch, after: pa.RecordBatch
+        self, rows: RowAddressPairs, before: pa.RecordBatch, after: pa.RecordBatch
     ) -> NDArray[np.bool_]:
         both = BlobSides(self._old, self._new, rows.before, rows.after)
         return differing_rows(

@@ -30,7 +30,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedChange:
+class InsertOrDelete:
     """Rows that were inserted or deleted.
 
     ``change_type``: ``INSERT`` or ``DELETE``.
@@ -47,7 +47,7 @@ class PlacedChange:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptChange:
+class PossibleUpdate:
     """Rows that may hold other values.
 
     ``commit``: the step that did it, the last of them.
@@ -59,7 +59,7 @@ class KeptChange:
     rows: tuple[RetainedRows, ...]
 
 
-Change = PlacedChange | KeptChange
+Change = InsertOrDelete | PossibleUpdate
 
 
 def changes_of_step(step: Step) -> Iterator[Change]:
@@ -67,8 +67,8 @@ def changes_of_step(step: Step) -> Iterator[Change]:
     changes = step.changes
     if changes.before is not None:
         for rows in changes.deleted:
-            yield PlacedChange(ChangeType.DELETE, step.commit, changes.before, rows)
+            yield InsertOrDelete(ChangeType.DELETE, step.commit, changes.before, rows)
         if changes.kept:
-            yield KeptChange(step.commit, changes.before, changes.after, changes.kept)
+            yield PossibleUpdate(step.commit, changes.before, changes.after, changes.kept)
     for rows in changes.inserted:
-        yield PlacedChange(ChangeType.INSERT, step.commit, changes.after, rows)
+        yield InsertOrDelete(ChangeType.INSERT, step.commit, changes.after, rows)

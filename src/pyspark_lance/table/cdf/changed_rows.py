@@ -351,7 +351,7 @@ def _cut(
 def _merged(parts: Iterable[_Numbered]) -> Iterator[WholeFragmentChanges | UpdateChanges]:
     """The changes in their order; neighbours that can be one are, so that they share a batch."""
     in_order = sorted(parts, key=lambda part: part.number)
-    for _, group in groupby(in_order, key=_what_and_when):
+    for _, group in groupby(in_order, key=_merge_key):
         changes = [part.change for part in group]
         first = changes[0]
         if isinstance(first, UpdateChanges):
@@ -362,7 +362,7 @@ def _merged(parts: Iterable[_Numbered]) -> Iterator[WholeFragmentChanges | Updat
             yield replace(first, slices=tuple(chain.from_iterable(slices)))
 
 
-def _what_and_when(part: _Numbered) -> int | tuple[ChangeType, Commit, Side, bool]:
+def _merge_key(part: _Numbered) -> int | tuple[ChangeType, Commit, Side, bool]:
     """Return the properties that changes must share to be merged."""
     change = part.change
     if isinstance(change, UpdateChanges):

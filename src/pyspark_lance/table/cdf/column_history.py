@@ -58,7 +58,7 @@ class ColumnHistory:
             return
         old = self._versions[before.version]
         is_like = after.schema.fields == old.schema.fields
-        if is_like and self._are_constant and not brings_back(before, after):
+        if is_like and self._are_constant and not may_restore_columns(before, after):
             self._versions[after.version] = old
             return
         operation = None
@@ -170,7 +170,7 @@ def _followed(snapshot: Snapshot, first: int, last: int) -> dict[int, Mapping[in
     return {version: columns.column_of for version, columns in history._versions.items()}
 
 
-def brings_back(before: Snapshot, after: Snapshot) -> bool:
+def may_restore_columns(before: Snapshot, after: Snapshot) -> bool:
     """Return whether a restore may bring back a column, though both versions have the same fields.
 
     A dropped column may have left its id, name and type to another one.  Then files reappear that

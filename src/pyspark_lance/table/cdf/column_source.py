@@ -43,7 +43,7 @@ def cast_values(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     except pa.ArrowInvalid:
         if isinstance(values, pa.DictionaryArray):
             values = values.dictionary_decode()
-        return _cast_distinct(_without_hopeless(values, data_type), data_type)
+        return _cast_distinct(_null_uncastable(values, data_type), data_type)
 
 
 def _cast_struct(values: pa.Array, data_type: pa.DataType) -> pa.Array:
@@ -59,7 +59,7 @@ def _cast_struct(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(members, fields=list(data_type), mask=mask)
 
 
-def _without_hopeless(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+def _null_uncastable(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Set values to null that the type cannot represent, as far as one check shows."""
     types, own = pa.types, values.type
     if types.is_string(own) or types.is_large_string(own):
@@ -163,7 +163,7 @@ def _source(shown: Field, stored: Sequence[Field], find: Find, *, whole: bool) -
         return ColumnSource(shown, None)
     as_bytes = shown.is_blob and not shown.children
     read = logical_field(own, binary_blobs=as_bytes, located=is_located(shown))
-    if not _are_alike(shown, own):
+    if not _have_equal_types(shown, own):
         return ColumnSource(shown, shown if read == shown else read)
     # Not every file gives single members of these.
     whole = whole or own.is_packed or not (own.is_struct or own.is_list)
@@ -181,7 +181,7 @@ def _source(shown: Field, stored: Sequence[Field], find: Find, *, whole: bool) -
     return ColumnSource(shown, read, parts)
 
 
-def _are_alike(left: Field, right: Field) -> bool:
+def _have_equal_types(left: Field, right: Field) -> bool:
     """Return whether both have parts of one kind that can be distinguished."""
     if left.is_blob or right.is_blob or not left.children or not right.children:
         return False

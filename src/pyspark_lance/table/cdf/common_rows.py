@@ -52,7 +52,7 @@ class RetainedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class RowPlaces:
+class RowAddressPairs:
     """Rows one by one; arrays of one length."""
 
     row_ids: _U64Array  # uint64.
@@ -63,9 +63,9 @@ class RowPlaces:
     def __len__(self) -> int:
         return len(self.row_ids)
 
-    def chosen(self, rows: NDArray[np.bool_] | slice) -> RowPlaces:
+    def chosen(self, rows: NDArray[np.bool_] | slice) -> RowAddressPairs:
         """Select some of the rows."""
-        return RowPlaces(
+        return RowAddressPairs(
             self.row_ids[rows], self.before[rows], self.after[rows], self.updated[rows]
         )
 
@@ -84,7 +84,7 @@ def index_of(
     )
 
 
-class KeptPlaces:
+class RetainedRowAddresses:
     """Positions of retained rows, one by one; row ids are decoded when first needed."""
 
     def __init__(
@@ -100,12 +100,16 @@ class KeptPlaces:
             self._lineage = fragment, lineage_of(self._after, fragment)
         return self._lineage[1].take(ROW_ID, offsets)
 
-    def of(self, part: RetainedRows, offsets: NDArray[np.uint32], row_ids: _U64Array) -> RowPlaces:
+    def of(
+        self, part: RetainedRows, offsets: NDArray[np.uint32], row_ids: _U64Array
+    ) -> RowAddressPairs:
         """Locate some of the rows of a part of ``kept``."""
         after = row_addresses(part.after.id, offsets)
         updated = part.updated.contains_each(offsets)
         if part.in_place:
-            return RowPlaces(row_ids, row_addresses(part.before[0].id, offsets), after, updated)
+            return RowAddressPairs(
+                row_ids, row_addresses(part.before[0].id, offsets), after, updated
+            )
         self._index = self._index or _index_before(self._kept, self._before)
         before, found = self._index.addresses_of(row_ids)
         if not found.all():
@@ -113,14 +117,14 @@ class KeptPlaces:
                 f"row id {row_ids[np.argmin(found)]} is not in the version before",
                 where=self._before.table.uri,
             )
-        return RowPlaces(row_ids, before, after, updated)
+        return RowAddressPairs(row_ids, before, after, updated)
 
 
 def row_places(
     kept: Sequence[RetainedRows], files_before: TableFiles, files_after: TableFiles
-) -> Iterator[RowPlaces]:
+) -> Iterator[RowAddressPairs]:
     """The rows one by one, a bounded number at a time, in the order of ``kept``."""
-    places = KeptPlaces(kept, files_before, files_after)
+    places = RetainedRowAddresses(kept, files_before, files_after)
     for part in kept:
         for offsets in part.rows.windows():
             yield places.of(part, offsets, places.row_ids(part.after, offsets))
@@ -139,9 +143,9 @@ def _index_before(kept: Sequence[RetainedRows], files: TableFiles) -> RowIdIndex
     )
 
 
-def in_steps(places: Iterable[RowPlaces], step: int) -> Iterator[RowPlaces]:
+def in_steps(places: Iterable[RowAddressPairs], step: int) -> Iterator[RowAddressPairs]:
     """The same rows, so many at a time."""
-    held: list[RowPlaces] = []
+    held: list[RowAddressPairs] = []
     rows = 0
     for part in places:
         held.append(part)
@@ -157,15 +161,15 @@ def in_steps(places: Iterable[RowPlaces], step: int) -> Iterator[RowPlaces]:
         yield joined_places(held)
 
 
-def joined_places(parts: Sequence[RowPlaces]) -> RowPlaces:
+def joined_places(parts: Sequence[RowAddressPairs]) -> RowAddressPairs:
     """Concatenate all rows of ``parts``; there is at least one part."""
     if len(parts) == 1:
         return parts[0]
 
-    def joined(get: Callable[[RowPlaces], NDArray]) -> NDArray:  # type: ignore[type-arg]
+    def joined(get: Callable[[RowAddressPairs], NDArray]) -> NDArray:  # type: ignore[type-arg]
         return np.concatenate([get(part) for part in parts])
 
-    return RowPlaces(
+    return RowAddressPairs(
         joined(lambda part: part.row_ids),
         joined(lambda part: part.before),
         joined(lambda part: part.after),

@@ -20,8 +20,8 @@ from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions
 from pyspark_lance.table.cdf.change_feed import VersionStep, read_steps
 from pyspark_lance.table.cdf.change_steps import (
     Change,
-    KeptChange,
-    PlacedChange,
+    InsertOrDelete,
+    PossibleUpdate,
     Step,
     changes_of_step,
 )
@@ -77,7 +77,7 @@ def snapshot_changes(snapshot: Snapshot) -> list[Change]:
     timestamp_us = snapshot.manifest.timestamp_ns // 1000
     commit = Commit(snapshot.version, snapshot.version - 1, timestamp_us)
     return [
-        PlacedChange(ChangeType.INSERT, commit, snapshot, FragmentRows(fragment))
+        InsertOrDelete(ChangeType.INSERT, commit, snapshot, FragmentRows(fragment))
         for fragment in counted_fragments(snapshot)
     ]
 
@@ -86,7 +86,7 @@ def ordered_changes(step: Step) -> list[Change]:
     """The changes of one step, always in the same order."""
     return [
         replace(change, rows=tuple(sorted(change.rows, key=lambda rows: rows.after.id)))
-        if isinstance(change, KeptChange)
+        if isinstance(change, PossibleUpdate)
         else change
         for change in changes_of_step(step)
     ]
@@ -119,13 +119,13 @@ def cut_changes(changes: Iterable[Change], first: int, last: int | None) -> Iter
 
 def num_rows(change: Change) -> int:
     """Rows of a change; those that were updated count once, and some turn out to be the same."""
-    if isinstance(change, PlacedChange):
+    if isinstance(change, InsertOrDelete):
         return change.rows.num_rows
     return sum(map(len, change.rows))
 
 
 def _part(change: Change, first: int, last: int) -> Change:
-    if isinstance(change, PlacedChange):
+    if isinstance(change, InsertOrDelete):
         offsets = live_offsets(change.snapshot, change.rows).part(first, last)
         return replace(change, rows=replace(change.rows, offsets=offsets))
     pieces, done = [], 0
@@ -138,7 +138,7 @@ def _part(change: Change, first: int, last: int) -> Change:
 
 
 def _row_bytes(change: Change) -> float:
-    if isinstance(change, PlacedChange):
+    if isinstance(change, InsertOrDelete):
         return _bytes_of([change.rows.fragment])
     return 2 * _bytes_of([rows.after for rows in change.rows])
 

@@ -24,9 +24,14 @@ from pyspark_lance.format.row_address import (
     group_by_fragment,
     row_addresses,
 )
-from pyspark_lance.table.cdf.change_steps import KeptChange, PlacedChange, Step, changes_of_step
+from pyspark_lance.table.cdf.change_steps import (
+    InsertOrDelete,
+    PossibleUpdate,
+    Step,
+    changes_of_step,
+)
 from pyspark_lance.table.cdf.changed_rows import ChangeType, Commit
-from pyspark_lance.table.cdf.common_rows import KeptPlaces, RetainedRows
+from pyspark_lance.table.cdf.common_rows import RetainedRowAddresses, RetainedRows
 from pyspark_lance.table.cdf.version_changes import FragmentRows, bounds_of, live_offsets
 
 _U64Array = NDArray[np.uint64]
@@ -43,7 +48,7 @@ _KEPT_BYTES = 1 << 23
 _MIN_DECODED_BYTES = 1 << 12
 
 
-def net_changes(steps: Sequence[Step]) -> Iterator[PlacedChange | KeptChange]:
+def net_changes(steps: Sequence[Step]) -> Iterator[InsertOrDelete | PossibleUpdate]:
     """Yield one change for each row that differs after all steps.
 
     A row that is inserted and deleted again is left out. The old values are those before the row's
@@ -56,7 +61,7 @@ def net_changes(steps: Sequence[Step]) -> Iterator[PlacedChange | KeptChange]:
         changes += parts
         step_of += [number] * len(parts)
     parts_of_others = []
-    alone = _touched_once(changes, step_of).tolist()
+    alone = _changed_once(changes, step_of).tolist()
     for change, step_number, is_alone in zip(changes, step_of, alone, strict=True):
         if is_alone:
             yield change
@@ -68,9 +73,9 @@ def net_changes(steps: Sequence[Step]) -> Iterator[PlacedChange | KeptChange]:
     yield from net.changes()
 
 
-def _parts(change: PlacedChange | KeptChange) -> Sequence[PlacedChange | KeptChange]:
+def _parts(change: InsertOrDelete | PossibleUpdate) -> Sequence[InsertOrDelete | PossibleUpdate]:
     """The same by fragment."""
-    if isinstance(change, PlacedChange):
+    if isinstance(change, InsertOrDelete):
         return [change]
     return [replace(change, rows=(rows,)) for rows in change.rows]
 
@@ -78,8 +83,8 @@ def _parts(change: PlacedChange | KeptChange) -> Sequence[PlacedChange | KeptCha
 # Changes that pass through -----------------------------------------------------------------
 
 
-def _touched_once(
-    changes: Sequence[PlacedChange | KeptChange], step_of: Sequence[int]
+def _changed_once(
+    changes: Sequence[InsertOrDelete | PossibleUpdate], step_of: Sequence[int]
 ) -> _BoolArray:
     """Return which changes are the only ones of their rows, judged by ranges of row ids.
 
@@ -88,7 +93,7 @@ def _touched_once(
     if not changes:
         return np.zeros(0, dtype=np.bool_)
     fragments = (
-        change.rows.fragment if isinstance(change, PlacedChange) else change.rows[0].after
+        change.rows.fragment if isinstance(change, InsertOrDelete) else change.rows[0].after
         for change in changes
     )
     bounds = np.array([bounds_of(fragment) for fragment in fragments], dtype=np.uint64)
@@ -147,9 +152,9 @@ class _Band:
 class _Part:
     """A change of rows of one fragment, read window by window."""
 
-    def __init__(self, step: int, change: PlacedChange | KeptChange) -> None:
+    def __init__(self, step: int, change: InsertOrDelete | PossibleUpdate) -> None:
         self._step, self._change = step, change
-        if isinstance(change, PlacedChange):
+        if isinstance(change, InsertOrDelete):
             self._rows = live_offsets(change.snapshot, change.rows)
             fragments: tuple[Fragment, ...] = (change.rows.fragment,)
         else:
@@ -159,7 +164,7 @@ class _Part:
         self.num_rows = len(self._rows)
         self.num_windows = -(-self.num_rows // WINDOW_ROWS)
         self.decoded_bytes = sum(map(_decoded_bytes, fragments))
-        self._places: KeptPlaces | None = None
+        self._places: RetainedRowAddresses | None = None
 
     def drop_buffers(self) -> None:
         """Drop the decoded row ids."""
@@ -171,13 +176,15 @@ class _Part:
         first = window * WINDOW_ROWS
         offsets = self._rows.part(first, first + WINDOW_ROWS).to_array()
         if self._places is None:
-            if isinstance(change, PlacedChange):
+            if isinstance(change, InsertOrDelete):
                 files = change.snapshot.files
-                self._places = KeptPlaces((), files, files)
+                self._places = RetainedRowAddresses((), files, files)
             else:
-                self._places = KeptPlaces(change.rows, change.before.files, change.after.files)
+                self._places = RetainedRowAddresses(
+                    change.rows, change.before.files, change.after.files
+                )
         fragment = (
-            change.rows.fragment if isinstance(change, PlacedChange) else change.rows[0].after
+            change.rows.fragment if isinstance(change, InsertOrDelete) else change.rows[0].after
         )
         return offsets, self._places.row_ids(fragment, offsets)
 
@@ -189,7 +196,7 @@ class _Part:
             offsets, row_ids = offsets[inside], row_ids[inside]
         steps = np.full(len(row_ids), self._step, dtype=np.int32)
         change = self._change
-        if isinstance(change, PlacedChange):
+        if isinstance(change, InsertOrDelete):
             there = row_addresses(change.rows.fragment.id, offsets)
             nowhere = np.full(len(offsets), _NOWHERE)
             gone = change.change_type is ChangeType.DELETE
@@ -352,7 +359,7 @@ class _Net:
         for pair in np.unique(after & upper | before >> np.uint64(OFFSET_BITS)).tolist():
             rows[pair >> OFFSET_BITS].sources.add(pair & 0xFFFF_FFFF)
 
-    def changes(self) -> Iterator[PlacedChange | KeptChange]:
+    def changes(self) -> Iterator[InsertOrDelete | PossibleUpdate]:
         """Yield all net changes, grouped by kind."""
         for span in sorted(self._kept):
             begin, end, chosen = (self._steps[number] for number in span)
@@ -361,11 +368,11 @@ class _Net:
             if old is not None:
                 fragments = old.manifest.fragments
                 for rows in _placed(self._deleted[span], fragments):
-                    yield PlacedChange(ChangeType.DELETE, commit, old, rows)
+                    yield InsertOrDelete(ChangeType.DELETE, commit, old, rows)
                 if kept := _kept(self._kept[span], fragments, new.manifest.fragments):
-                    yield KeptChange(commit, old, new, kept)
+                    yield PossibleUpdate(commit, old, new, kept)
             for rows in _placed(self._inserted[span], new.manifest.fragments):
-                yield PlacedChange(ChangeType.INSERT, commit, new, rows)
+                yield InsertOrDelete(ChangeType.INSERT, commit, new, rows)
 
 
 def _grow(rows: dict[int, _Rows], addresses: _U64Array) -> None:

@@ -92,10 +92,10 @@ class SideReader:
             return 1
         return next(iter(self._readers.values())).average_row_bytes(self._fields)
 
-    def want(self, addresses: NDArray[np.uint64]) -> None:
+    def prefetch(self, addresses: NDArray[np.uint64]) -> None:
         """Announce the rows of later ``take`` calls, some or all of them at a time."""
         for fragment_id, inside in group_by_fragment(addresses).items():
-            self._readers[fragment_id].want(self._fields, inside)
+            self._readers[fragment_id].prefetch(self._fields, inside)
 
     def take(self, addresses: NDArray[np.uint64], most_bytes: int | None) -> pa.RecordBatch:
         """The requested columns of the rows, in the order of ``addresses``."""

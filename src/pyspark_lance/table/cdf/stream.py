@@ -166,7 +166,9 @@ def _end_of_changes(
         step_end = StreamOffset(versions.after.version)
         try:
             followed.check_columns(versions.after)
-            changes = followed.changes(versions.step()) if _must_look(followed, limits) else []
+            changes = (
+                followed.changes(versions.step()) if _depends_on_changes(followed, limits) else []
+            )
         except (SchemaMismatchError, UnsupportedFeatureError):
             if end == start:
                 raise
@@ -174,7 +176,7 @@ def _end_of_changes(
         if not budget.take_version():
             return end
         place = rows_that_fit(changes, start.rows if end == start else 0, budget)
-        if place is not None and _is_cut(followed, versions):
+        if place is not None and _may_split_step(followed, versions):
             return end if place == 0 else StreamOffset(end.version, place, step_end.version)
         if place is not None and end != start:
             return end  # a step that is not cut has a batch of its own, if it is too large
@@ -182,13 +184,13 @@ def _end_of_changes(
     return end
 
 
-def _must_look(followed: FollowedTable, limits: StreamLimits) -> bool:
+def _depends_on_changes(followed: FollowedTable, limits: StreamLimits) -> bool:
     """Return whether the extent of a batch depends on the changes."""
     has_budget = limits.rows is not None or limits.num_bytes is not None
     return has_budget or followed.settings.updates is not Updates.SHOWN
 
 
-def _is_cut(followed: FollowedTable, versions: VersionStep) -> bool:
+def _may_split_step(followed: FollowedTable, versions: VersionStep) -> bool:
     """Return whether a batch may end in the middle of a step."""
     is_net = followed.settings.mode is Deduplication.NET_CHANGES
     return not versions.have_other_columns and not is_net
@@ -251,13 +253,16 @@ def _shown_at(
     Columns of the same names and types may be other ones, where some were dropped and added
     again since.
     """
-    if followed.shows(last) and _stand_since(followed, last.version, versions) <= last.version:
+    if (
+        followed.shows(last)
+        and _columns_unchanged_since(followed, last.version, versions) <= last.version
+    ):
         return last, ()
     later = followed.steps(versions(), StreamOffset(last.version), StreamOffset(followed.version))
     return followed.snapshot(followed.version), later
 
 
-def _stand_since(
+def _columns_unchanged_since(
     followed: FollowedTable, first: int, versions: Callable[[], Sequence[ManifestLocation]]
 ) -> int:
     """Return the first version, not before ``first``, from which on all have the stream's columns.

@@ -80,7 +80,7 @@ def version_changes(
     old, new = _fragments_by_id(before, after, only_differing=not shown_once)
     for fragment_id, fragment in old.items():
         successor = new.get(fragment_id)
-        if successor is None or not _same_places(fragment, successor):
+        if successor is None or not _have_equal_offsets(fragment, successor):
             vanished.append(FragmentRows(fragment))
             continue
         stayed.add(fragment_id)
@@ -235,7 +235,7 @@ def _places(fragment: Fragment, fields: Set[int]) -> Mapping[int, str]:
     return {field: file.path for file in fragment.files for field in file.fields if field in fields}
 
 
-def _same_places(old: Fragment, new: Fragment) -> bool:
+def _have_equal_offsets(old: Fragment, new: Fragment) -> bool:
     """Return whether each offset is the same row in both."""
     return old.row_ids == new.row_ids and old.physical_rows == new.physical_rows
 

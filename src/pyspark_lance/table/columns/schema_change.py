@@ -243,13 +243,13 @@ class _SchemaMerger:
     def _merged(self, field: Field, given: pa.DataType, path: str) -> Field:
         if field.is_struct and pa.types.is_struct(given):
             if field.is_packed or field.is_blob:
-                return self._fitting(field, given, path)
+                return self._compatible(field, given, path)
             members = [given.field(index) for index in range(given.num_fields)]
             children = self._children(field.children, members, f"{path}.")
             return field if children == field.children else replace(field, children=children)
-        return self._fitting(field, given, path)
+        return self._compatible(field, given, path)
 
-    def _fitting(self, field: Field, given: pa.DataType, path: str) -> Field:
+    def _compatible(self, field: Field, given: pa.DataType, path: str) -> Field:
         own = field.to_arrow().type
         if not fits(given, field):
             raise SchemaMismatchError(

@@ -27,7 +27,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.plain_values import plain_numbers, plain_values
 from pyspark_lance.table.dml.commit_changes import RowChanges, combine_results
-from pyspark_lance.table.dml.deletions import FragmentDeletions, TouchedRows, write_deletions
+from pyspark_lance.table.dml.deletions import FragmentDeletions, MatchedRows, write_deletions
 from pyspark_lance.table.dml.inserted_keys import NewKeys, stored_key
 from pyspark_lance.table.dml.moved_rows import (
     CHANGED_ADDRESS,
@@ -302,10 +302,10 @@ def apply_deletes(
     ``one_match_each``: report target rows that have more than one change; ``batches``: all messages
     about the same fragments.
     """
-    touched: list[TouchedRows] = []
+    touched: list[MatchedRows] = []
     passed: list[tuple[int, object]] = []
     for message in map(pickle.loads, payloads_of(batches)):
-        if isinstance(message, TouchedRows):
+        if isinstance(message, MatchedRows):
             touched.append(message)
         elif message.fragments or message.num_updated_rows or message.num_inserted_rows:
             passed.append((_NOT_OF_A_FRAGMENT, message))

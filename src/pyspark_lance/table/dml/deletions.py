@@ -36,7 +36,7 @@ _MAX_KEPT_FRAGMENTS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class TouchedRows:
+class MatchedRows:
     """Rows of one fragment that one task matched."""
 
     fragment_id: int
@@ -45,13 +45,13 @@ class TouchedRows:
     # Offset of a row that was matched more than once; None if there is none.
     repeated: int | None = None
 
-    def union(self, other: TouchedRows) -> TouchedRows:
+    def union(self, other: MatchedRows) -> MatchedRows:
         """Merge the rows of two tasks or batches."""
         repeated = self.repeated if self.repeated is not None else other.repeated
         if repeated is None:
             both = self.matched.intersection(other.matched)
             repeated = None if both.is_empty else int(both.to_array()[0])
-        return TouchedRows(
+        return MatchedRows(
             self.fragment_id,
             self.removed.union(other.removed),
             self.matched.union(other.matched),
@@ -73,7 +73,7 @@ class FragmentDeletions:
 
 def touched_rows(
     addresses: NDArray[np.uint64], removed: NDArray[np.bool_]
-) -> dict[int, TouchedRows]:
+) -> dict[int, MatchedRows]:
     """Return the matched rows of one batch, by fragment.
 
     ``addresses``: of the matched rows, in any order; ``removed``: which of them are deleted or
@@ -83,7 +83,7 @@ def touched_rows(
     touched = {}
     for fragment_id, offsets in group_by_fragment(addresses).items():
         again = np.flatnonzero(offsets[1:] == offsets[:-1])
-        touched[fragment_id] = TouchedRows(
+        touched[fragment_id] = MatchedRows(
             fragment_id,
             DeletionVector.of(leaving.get(fragment_id, np.empty(0, np.uint32))),
             DeletionVector.of(offsets),
@@ -92,7 +92,7 @@ def touched_rows(
     return touched
 
 
-def add_touched(known: dict[int, TouchedRows], more: Iterable[TouchedRows]) -> None:
+def add_touched(known: dict[int, MatchedRows], more: Iterable[MatchedRows]) -> None:
     """Merge ``more`` into ``known``, by fragment."""
     for rows in more:
         before = known.get(rows.fragment_id)
@@ -100,19 +100,19 @@ def add_touched(known: dict[int, TouchedRows], more: Iterable[TouchedRows]) -> N
 
 
 def write_deletions(
-    plan: DmlPlan, touched: Iterable[TouchedRows], *, one_match_each: bool
+    plan: DmlPlan, touched: Iterable[MatchedRows], *, one_match_each: bool
 ) -> list[FragmentDeletions]:
     """Write the deletion files of fragments, merged with their previous deletions.
 
     ``one_match_each``: report rows that were matched more than once. No file is written for a
     fragment that has one.
     """
-    merged: dict[int, TouchedRows] = {}
+    merged: dict[int, MatchedRows] = {}
     add_touched(merged, touched)
     snapshot = plan.snapshot()
     fragments = FragmentsById(counted_fragments(snapshot))
 
-    def write(rows: TouchedRows) -> FragmentDeletions:
+    def write(rows: MatchedRows) -> FragmentDeletions:
         fragment = fragments.get(rows.fragment_id)
         if fragment is None:
             raise CommitConflictError(

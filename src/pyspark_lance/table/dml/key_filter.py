@@ -141,7 +141,7 @@ class KeyFilter:
     def _found_in_list(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         if not self.content:
             return np.empty(0, dtype=np.int64)
-        known, is_taken = self._hashes(), _taken_places(self.content)
+        known, is_taken = self._hashes(), _occupied_slots(self.content)
         left = np.flatnonzero(is_taken.take(_place_of(hashes, len(is_taken))))
         wanted = hashes[left]
         nearest = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
@@ -214,7 +214,7 @@ def _set_bits(table: NDArray[np.uint8], hashes: NDArray[np.uint64]) -> None:
 
 
 @lru_cache(maxsize=_MAX_LOOKUPS)
-def _taken_places(content: bytes) -> NDArray[np.bool_]:
+def _occupied_slots(content: bytes) -> NDArray[np.bool_]:
     """Return a bitmap of the list by the last bits of hashes; it avoids most binary searches."""
     hashes = np.frombuffer(content, dtype=np.uint64)
     is_taken = np.zeros(1 << (len(hashes) * _PLACES_OF_KEY - 1).bit_length(), dtype=np.bool_)

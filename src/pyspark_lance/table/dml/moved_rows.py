@@ -32,7 +32,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.plain_values import plain_array, plain_numbers
-from pyspark_lance.table.dml.deletions import TouchedRows, add_touched, touched_rows
+from pyspark_lance.table.dml.deletions import MatchedRows, add_touched, touched_rows
 from pyspark_lance.table.dml.inserted_keys import NewKeys, stored_key
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.dml.row_keys import RowKeys
@@ -95,7 +95,7 @@ class WrittenChanges:
 
     # New fragments with updated and inserted rows; updated rows keep their row ids.
     fragments: tuple[Fragment, ...]
-    touched: tuple[TouchedRows, ...]  # Matched rows of each fragment.
+    touched: tuple[MatchedRows, ...]  # Matched rows of each fragment.
     num_inserted_rows: int
     num_updated_rows: int
     new_keys: bytes = b""  # ``NewKeys.packed`` of inserted rows and of rows with a changed key.
@@ -140,7 +140,7 @@ class _Task:
         self._blobs = BlobBytes(plan.table)
         self._spills = plan.inline_lineage_bytes is not None
         self._rows = _RowSource(plan)
-        self._touched: dict[int, TouchedRows] = {}
+        self._touched: dict[int, MatchedRows] = {}
         self._row_ids: list[NDArray[np.uint64]] = []
         self._created: list[NDArray[np.uint64]] = []
         self._num_inserted = 0

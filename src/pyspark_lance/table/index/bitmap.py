@@ -25,7 +25,7 @@ from pyspark_lance.predicate.single_column import matching_values, required_elem
 from pyspark_lance.predicate.tree import Column, Comparison, Literal
 from pyspark_lance.table.index.column_query import ColumnQuery, Limits
 from pyspark_lance.table.index.index_file import IndexFile
-from pyspark_lance.table.index.segments import as_seen
+from pyspark_lance.table.index.segments import to_predicate_type
 from pyspark_lance.table.version.table_files import TableFiles
 
 BITMAP_FILE: Final = "bitmap_page_lookup.lance"
@@ -65,7 +65,7 @@ class _RowSets:
     def _of_keys(cls, files: TableFiles, entry: IndexMetadata, key: Field) -> Self:
         file = IndexFile.open(files, entry, BITMAP_FILE)
         file.expect_columns([("keys", key.to_arrow().type), ("bitmaps", pa.binary())])
-        return cls(file, as_seen(file.read_all("keys").column(0), key))
+        return cls(file, to_predicate_type(file.read_all("keys").column(0), key))
 
     def _rows_at(self, places: NDArray[np.int64], most_rows: int) -> NDArray[np.uint64] | None:
         if len(places) > _MAX_SETS:

@@ -28,7 +28,7 @@ from pyspark_lance.predicate.conditions import Bounds
 from pyspark_lance.predicate.prune import as_integers
 from pyspark_lance.table.index.column_query import ColumnQuery, Limits
 from pyspark_lance.table.index.index_file import IndexFile
-from pyspark_lance.table.index.segments import as_seen
+from pyspark_lance.table.index.segments import to_predicate_type
 from pyspark_lance.table.index.value_order import is_in_order
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -81,7 +81,9 @@ class BTree:
         pages = pages.take(plain_array(order))
         minimum, maximum = pages.column("min"), pages.column("max")
         null_count = plain_numbers(pages.column("null_count"))
-        bounds = _bounds(as_seen(minimum, field), as_seen(maximum, field), null_count)
+        bounds = _bounds(
+            to_predicate_type(minimum, field), to_predicate_type(maximum, field), null_count
+        )
         tree = cls(data, field, page_rows, minimum, maximum, null_count, bounds)
         tree._check_pages(where)
         return tree
@@ -113,7 +115,7 @@ class BTree:
         if not len(pages):
             return np.empty(0, np.uint64)
         values, ids = self.read_pages(pages)
-        return np.asarray(plain_numbers(ids)[query.matches(as_seen(values, self.field))])
+        return np.asarray(plain_numbers(ids)[query.matches(to_predicate_type(values, self.field))])
 
     def _search(
         self, pages: NDArray[np.int64], numbers: NDArray[np.int64], most_rows: int
@@ -129,7 +131,7 @@ class BTree:
             starts, ends = self._ends_of(some)
             (values,) = self._read_columns(("values",), starts, ends)
             self._check_values(some, ends - starts, values)
-            places = _places_of(numbers, as_seen(values, self.field))
+            places = _places_of(numbers, to_predicate_type(values, self.field))
             # The selected pages need not be adjacent.
             skipped = starts - (np.cumsum(ends - starts) - (ends - starts))
             found.append(places + skipped[places // self.page_rows])
@@ -149,7 +151,7 @@ class BTree:
             return certain
         (values,) = self._read_columns(("values",), starts[pages], ends[pages])
         self._check_values(pages, (ends - starts)[pages], values)
-        return certain + int(query.matches(as_seen(values, self.field)).sum())
+        return certain + int(query.matches(to_predicate_type(values, self.field)).sum())
 
     @property
     def num_pages(self) -> int:

@@ -95,7 +95,7 @@ def _status_of(
         sum(f.num_rows for f in fragments if f.id not in by_segments),
         None if state.num_named is None else max(0, state.num_named - num_rows),
         sum(entry.file_sizes.values()) or None,
-        state.is_asked,
+        state.is_used,
         state.note or None,
     )
 

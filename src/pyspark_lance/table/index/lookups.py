@@ -167,7 +167,7 @@ def lock_segments(snapshot: Snapshot, indexed: Field, kind: str) -> Iterator[lis
 class SegmentState:
     """Use of a segment by scans."""
 
-    is_asked: bool  # Whether scans use it.
+    is_used: bool  # Whether scans use it.
     note: str = ""  # Why it is not used, or for which fragments, if any.
     # Number of its rows, and of removed rows among them; None if unknown.
     num_named: int | None = None

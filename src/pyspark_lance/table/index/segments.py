@@ -169,7 +169,7 @@ def is_of_type(stored: pa.DataType, field: Field) -> bool:
     return bool(stored == own) and not pa.types.is_dictionary(own)
 
 
-def as_seen(ends: pa.Array, field: Field) -> pa.Array:
+def to_predicate_type(ends: pa.Array, field: Field) -> pa.Array:
     """Convert bounds to the type of predicates."""
     seen = spark_type_of(ends.type)
     if seen != ends.type and getattr(ends.type, "unit", "") == "ns":

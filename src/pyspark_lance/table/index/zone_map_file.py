@@ -38,7 +38,7 @@ from pyspark_lance.predicate.conditions import Bounds, Predicate, parts_that_can
 from pyspark_lance.predicate.prune import ColumnPath
 from pyspark_lance.predicate.tree import column_paths_of
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.index.segments import as_seen, field_at, is_of_type, title_of
+from pyspark_lance.table.index.segments import field_at, is_of_type, title_of, to_predicate_type
 from pyspark_lance.table.rows.scan_split import Slices
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
@@ -461,7 +461,7 @@ def _read(snapshot: Snapshot, index: IndexMetadata, field: Field) -> tuple[ZoneM
         zones = read_zone_map(snapshot.files, index)
         if not is_of_type(zones.minimum.type, field):
             return None
-        minimum, maximum = (as_seen(end, field) for end in zones.trusted_bounds())
+        minimum, maximum = (to_predicate_type(end, field) for end in zones.trusted_bounds())
     except (LanceError, FileNotFoundError) as error:
         logger.warning(
             "the index %r of %s cannot be read and is not used: %s", index.name, snapshot.uri, error

@@ -22,7 +22,7 @@ from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.bloom import BLOOM_FILE, BLOOM_FILTER, ZONE_PLACES
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
-from pyspark_lance.table.index_build.zone_maps import ZoneCutter, note_nulls
+from pyspark_lance.table.index_build.zone_maps import ZoneSplitter, note_nulls
 
 FALSE_POSITIVES: Final = 0.00057
 """The share of zones without a value that are read for it, as Lance has it."""
@@ -98,7 +98,7 @@ class _Zones:
 
     def __init__(self, rows_per_zone: int) -> None:
         self.nulls: dict[int, BitMap] = {}
-        self._cutter = ZoneCutter(rows_per_zone)
+        self._cutter = ZoneSplitter(rows_per_zone)
         self._blocks = num_blocks(rows_per_zone)
         self._zone = 0
         self._first = self._last = 0

@@ -52,8 +52,8 @@ from pyspark_lance.table.index_build.segment_task import (
 from pyspark_lance.table.index_build.text_indices import (
     has_equal_tokens,
     minhash_to_refresh,
-    names_rows_elsewhere,
     options_to_refresh,
+    references_uncovered_rows,
 )
 from pyspark_lance.table.index_build.zone_maps import (
     ROWS_PER_ZONE,
@@ -344,9 +344,9 @@ class _Coverage:
     def with_moved_rows(self) -> list[IndexMetadata]:
         """Return segments that would give wrong rows together with one over the missing rows."""
         if self.kind in _EXACT_BY_ROW_IDS and self.snapshot.uses_stable_row_ids:
-            has_moved = names_moved_rows
+            has_moved = references_moved_rows
         elif self.kind in (INVERTED, MINHASH):
-            has_moved = names_rows_elsewhere
+            has_moved = references_uncovered_rows
         else:
             return []
         return [e for e in self.alive if has_moved(self.snapshot, e, self.fragments[e.uuid])]
@@ -425,7 +425,7 @@ def _can_be_merged(snapshot: Snapshot, entry: IndexMetadata, text: TokenizerOpti
         isinstance(segment, Segment)
         and segment.kind in _MERGED
         and reuse_index_of(snapshot.indices) is None
-        and segment_state(snapshot, entry).is_asked
+        and segment_state(snapshot, entry).is_used
         and (text is None or has_equal_tokens(snapshot, entry, text))
     )
 
@@ -513,7 +513,9 @@ def _groups(num_rows: Sequence[int], rows_per_group: int) -> list[range]:
     return groups
 
 
-def names_moved_rows(snapshot: Snapshot, entry: IndexMetadata, fragments: Collection[int]) -> bool:
+def references_moved_rows(
+    snapshot: Snapshot, entry: IndexMetadata, fragments: Collection[int]
+) -> bool:
     """Return whether a bitmap or label list index refers to rows that moved out of its fragments.
 
     An update keeps the id of a row, and moves the row to another fragment.  Lance applies all

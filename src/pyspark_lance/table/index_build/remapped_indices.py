@@ -107,7 +107,7 @@ def _planned(
     if not own or not isinstance(segment, Segment) or segment.kind not in _KINDS:
         return None
     path = path_to(now.schema.fields, entry.fields[0])
-    if segment.names_row_ids or path is None or not segment_state(before, old).is_asked:
+    if segment.names_row_ids or path is None or not segment_state(before, old).is_used:
         return None
     text = None
     if segment.kind == INVERTED:

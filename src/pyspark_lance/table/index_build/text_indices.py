@@ -156,7 +156,7 @@ def _partitions(file: IndexFile) -> list[int]:
         raise CorruptFileError("an inverted index without its partitions", file.where) from error
 
 
-def names_rows_elsewhere(
+def references_uncovered_rows(
     snapshot: Snapshot, entry: IndexMetadata, fragments: Collection[int]
 ) -> bool:
     """Return whether a segment refers to live rows outside of the fragments that it covers.

@@ -38,7 +38,7 @@ from pyspark_lance.table.nearest.ivf_file import (
     VECTOR_DETAILS,
     IvfKind,
 )
-from pyspark_lance.table.nearest.ivf_model import IvfShape, ModelPlace
+from pyspark_lance.table.nearest.ivf_model import IvfParameters, ModelLocation
 from pyspark_lance.table.nearest.vectors import Metric, width_of
 from pyspark_lance.table.scan.column_paths import only_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -116,7 +116,7 @@ def parse_kind(name: str) -> IvfKind:
     return kind
 
 
-def shape_of(snapshot: Snapshot, column: Field, request: VectorIndexRequest) -> IvfShape:
+def ivf_parameters(snapshot: Snapshot, column: Field, request: VectorIndexRequest) -> IvfParameters:
     """Return the parameters of the index of a column; choose those that the request omits."""
     width = width_of(column)
     partitions = request.num_partitions
@@ -125,7 +125,7 @@ def shape_of(snapshot: Snapshot, column: Field, request: VectorIndexRequest) -> 
         partitions = rows // _ROWS_OF_PARTITION[request.kind]
         partitions = max(1, min(_MAX_PARTITIONS, partitions))
     if request.kind is not IvfKind.PQ:
-        return IvfShape(request.kind, request.metric, partitions)
+        return IvfParameters(request.kind, request.metric, partitions)
     parts = request.num_sub_vectors
     if parts is None:
         part = next(size for size in (16, 8, *range(7, 0, -1)) if width % size == 0)
@@ -135,7 +135,7 @@ def shape_of(snapshot: Snapshot, column: Field, request: VectorIndexRequest) -> 
             f"{parts} sub-vectors do not divide vectors of {width} numbers",
             hint="give numSubVectors that does, such as an 8th or a 16th of it",
         )
-    return IvfShape(request.kind, request.metric, partitions, parts)
+    return IvfParameters(request.kind, request.metric, partitions, parts)
 
 
 def _is_whole(value: object) -> bool:
@@ -147,12 +147,12 @@ _METRICS: Final = {Metric.L2: 0, Metric.COSINE: 1, Metric.DOT: 2}
 
 
 @dataclass(frozen=True, slots=True)
-class WantedSegment:
+class SegmentRequest:
     """A segment to build."""
 
     name: str
     column: Field
-    model: ModelPlace  # What is learned, or was.
+    model: ModelLocation  # What is learned, or was.
     encoded: frozenset[int]
     taken: frozenset[int] = frozenset()
     # These segments, and which of the fragments each has; without a folder.
@@ -165,7 +165,7 @@ class VectorBuild:
     """Segments on their way; picklable."""
 
     change: DmlPlan
-    segments: tuple[WantedSegment, ...]
+    segments: tuple[SegmentRequest, ...]
     folder: UUID  # What tasks leave to each other, and nothing else.
     tasks: tuple[Task[Any], ...] = ()
     owners: tuple[int, ...] = ()  # Of tasks that encode or take: the number of the segment of each.
@@ -241,7 +241,7 @@ class VectorBuild:
 
 
 @contextlib.contextmanager
-def passing_folder(table: Table, folder: UUID, work: UnitOfWork) -> Iterator[None]:
+def temporary_folder(table: Table, folder: UUID, work: UnitOfWork) -> Iterator[None]:
     """Register the files that tasks pass to each other for removal when the work ends."""
     try:
         yield
@@ -251,7 +251,7 @@ def passing_folder(table: Table, folder: UUID, work: UnitOfWork) -> Iterator[Non
             work.register_files(left)
 
 
-def _entry(snapshot: Snapshot, segment: WantedSegment, built: BuiltSegment) -> IndexMetadata:
+def _entry(snapshot: Snapshot, segment: SegmentRequest, built: BuiltSegment) -> IndexMetadata:
     return new_index_entry(
         segment.name,
         [segment.column.id],
@@ -262,7 +262,7 @@ def _entry(snapshot: Snapshot, segment: WantedSegment, built: BuiltSegment) -> I
     )
 
 
-def _details(shape: IvfShape) -> bytes:
+def _details(shape: IvfParameters) -> bytes:
     """Encode the details that listings show without opening the files."""
     details = encode_varint(1 << 3) + encode_varint(_METRICS[shape.metric])
     eight = encode_varint(1 << 3) + encode_varint(8)
@@ -274,7 +274,7 @@ def _details(shape: IvfShape) -> bytes:
     return details + length_delimited(4, eight + parts)
 
 
-def _scans(snapshot: Snapshot, segment: WantedSegment) -> list[ScanTask]:
+def _scans(snapshot: Snapshot, segment: SegmentRequest) -> list[ScanTask]:
     """Scans of the vectors and row ids of the fragments of a segment."""
     request = ScanRequest(
         schema=LanceSchema(fields=(segment.column,)), system_columns=(ROW_ID,)

@@ -31,16 +31,16 @@ from pyspark_lance.table.index_build.column_indices import (
     refresh_indices,
 )
 from pyspark_lance.table.index_build.vector_build import (
+    SegmentRequest,
     VectorBuild,
     VectorIndexRequest,
     VectorIndexResult,
-    WantedSegment,
-    passing_folder,
-    shape_of,
+    ivf_parameters,
+    temporary_folder,
 )
 from pyspark_lance.table.nearest.ivf_build import TakeTask, TrainTask
 from pyspark_lance.table.nearest.ivf_file import IvfSegment, open_ivf
-from pyspark_lance.table.nearest.ivf_model import ModelPlace, read_model
+from pyspark_lance.table.nearest.ivf_model import ModelLocation, read_model
 from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
 from pyspark_lance.table.nearest.vectors import vector_column, width_of
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -105,7 +105,7 @@ def _carry_out(
         build = plan()
         if build is None:
             return ()
-        with passing_folder(table, build.folder, work):
+        with temporary_folder(table, build.folder, work):
             while not build.is_last:
                 build = build.after(list(run(build.tasks)))
             work.register_files(build.paths)
@@ -126,14 +126,14 @@ def plan_vector_index(
         return None
     snapshot = change.snapshot()
     column = vector_column(snapshot.schema, request.column)
-    shape = shape_of(snapshot, column, request)
+    shape = ivf_parameters(snapshot, column, request)
     name, replaced = _free_name(snapshot, column, request)
     every = frozenset(snapshot.manifest.fragments.ids.tolist())
     folder = uuid.uuid4()
-    model = ModelPlace(folder)
+    model = ModelLocation(folder)
     scan = _whole_scan(snapshot, column)
     learn = TrainTask(scan, column, shape, request.sample_rate, request.seed, model)
-    segment = WantedSegment(name, column, model, every, replaced=replaced)
+    segment = SegmentRequest(name, column, model, every, replaced=replaced)
     return VectorBuild(change, (segment,), folder, (learn,))
 
 
@@ -176,7 +176,7 @@ def _free_name(
 
 def _wanted_segments(
     snapshot: Snapshot, names: Collection[str] | None, joined_rows: int | None
-) -> list[WantedSegment]:
+) -> list[SegmentRequest]:
     """The segments that vector indices lack."""
     by_name: dict[str, list[IndexMetadata]] = {}
     for entry in snapshot.indices:
@@ -195,7 +195,7 @@ def _wanted_segments(
 
 def _wanted_segment(
     snapshot: Snapshot, entries: Sequence[IndexMetadata], joined_rows: int | None
-) -> WantedSegment | None:
+) -> SegmentRequest | None:
     """Return the segment that an index lacks; None if it lacks none or cannot be extended."""
     fields = {field.id: field for field in snapshot.schema.fields}
     column = fields.get(entries[0].fields[0])
@@ -210,7 +210,7 @@ def _wanted_segment(
         takes = _small_segments(snapshot, entries, column, joined_rows)
     if not missing and len(takes) < 2:
         return None
-    place = ModelPlace(entries[-1].uuid, entries[-1].base_id)
+    place = ModelLocation(entries[-1].uuid, entries[-1].base_id)
     try:
         read_model(snapshot.files, place)
     except UnsupportedFeatureError as error:
@@ -218,7 +218,7 @@ def _wanted_segment(
         return None
     taken = frozenset(fragment.id for task in takes for fragment in task.fragments)
     replaced = tuple(task.entry for task in takes)
-    return WantedSegment(entries[0].name, column, place, missing, taken, takes, replaced)
+    return SegmentRequest(entries[0].name, column, place, missing, taken, takes, replaced)
 
 
 def _small_segments(

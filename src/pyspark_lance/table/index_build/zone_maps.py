@@ -76,7 +76,7 @@ def check_rows_per_zone(rows_per_zone: int) -> None:
 
 
 @dataclass(slots=True)
-class ZoneCutter:
+class ZoneSplitter:
     """Division into zones of rows that arrive batch by batch, in the order of their addresses.
 
     ``rows_per_zone``: live rows of a zone, but for the last one of each fragment; ``num_zones``:
@@ -198,7 +198,7 @@ class _ZoneBuilder:
         self._type = column.field.to_arrow().type
         self._pieces = _Pieces()
         self._nulls: dict[int, BitMap] = {}
-        self._cutter = ZoneCutter(column.rows_per_zone)
+        self._cutter = ZoneSplitter(column.rows_per_zone)
 
     def add(self, addresses: NDArray[np.uint64], values: pa.Array) -> None:
         """Add rows behind those before."""
@@ -312,7 +312,7 @@ class ZoneMapResult:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedZoneMap:
+class ZoneMapRequest:
     """A zone map to build."""
 
     column: ZonedColumn  # What it is of.
@@ -326,7 +326,7 @@ class ZoneMapPlan:
     """Zone maps to build; picklable."""
 
     change: DmlPlan  # The version that it was planned on.
-    wanted: tuple[WantedZoneMap, ...]  # The zone maps.
+    wanted: tuple[ZoneMapRequest, ...]  # The zone maps.
     tasks: tuple[ZoneMapTask, ...]  # What the executors do.
     fragments: frozenset[int] = field(default_factory=frozenset)  # Their fragments.
 
@@ -384,7 +384,7 @@ def wanted_zone_map(
     column: str,
     rows_per_zone: int | None,
     named: tuple[str, tuple[IndexMetadata, ...]] | None = None,
-) -> WantedZoneMap:
+) -> ZoneMapRequest:
     """A zone map of a column.
 
     ``column``: A name; a field of a struct is ``struct.field``. ``rows_per_zone``: Live rows of a
@@ -397,10 +397,10 @@ def wanted_zone_map(
     check_can_have_zones(path[-1], column)
     zoned = ZonedColumn(tuple(part.name for part in path), path[-1], rows_per_zone)
     name, replaced = named or _named_as_before(snapshot, zoned)
-    return WantedZoneMap(zoned, name, replaced)
+    return ZoneMapRequest(zoned, name, replaced)
 
 
-def plan_wanted(change: DmlPlan, wanted: Sequence[WantedZoneMap]) -> ZoneMapPlan:
+def plan_wanted(change: DmlPlan, wanted: Sequence[ZoneMapRequest]) -> ZoneMapPlan:
     """Plan zone maps of all fragments; write nothing."""
     if not wanted:
         raise InvalidInputError("a zone map of no column", hint="name one column or more")
@@ -437,7 +437,7 @@ def plan_refresh_of(change: DmlPlan, indices: Sequence[IndexMetadata]) -> ZoneMa
         column = ZonedColumn(
             tuple(part.name for part in path), path[-1], details.rows_per_zone or ROWS_PER_ZONE
         )
-        wanted.append(WantedZoneMap(column, name, tuple(entries), tuple(entries)))
+        wanted.append(ZoneMapRequest(column, name, tuple(entries), tuple(entries)))
         missing |= uncovered
     return ZoneMapPlan(change, tuple(wanted), _tasks(snapshot, wanted, missing), missing)
 
@@ -474,7 +474,7 @@ def written_zone_maps(
 def _written(
     snapshot: Snapshot,
     plan: ZoneMapPlan,
-    planned: WantedZoneMap,
+    planned: ZoneMapRequest,
     parts: Sequence[BuiltZones],
     work: UnitOfWork,
 ) -> tuple[IndexMetadata, int]:
@@ -508,7 +508,7 @@ def _written(
 
 
 def _taken_over(
-    snapshot: Snapshot, planned: WantedZoneMap, unchanged: frozenset[int]
+    snapshot: Snapshot, planned: ZoneMapRequest, unchanged: frozenset[int]
 ) -> tuple[list[ZoneMap], Nulls | None, frozenset[int]]:
     """Zones and nulls of fragments that are not looked at again, and which fragments these are."""
     zones: list[ZoneMap] = []
@@ -542,7 +542,7 @@ def _details_of(entry: IndexMetadata) -> bytes:
 
 
 def _tasks(
-    snapshot: Snapshot, wanted: Sequence[WantedZoneMap], fragments: frozenset[int]
+    snapshot: Snapshot, wanted: Sequence[ZoneMapRequest], fragments: frozenset[int]
 ) -> tuple[ZoneMapTask, ...]:
     """Whole fragments, about as many for each task as a scan would read."""
     if not wanted or not fragments:

@@ -31,8 +31,8 @@ from pyspark_lance.table.nearest.ivf_model import (
     CODEWORDS,
     Encoder,
     IvfModel,
-    IvfShape,
-    ModelPlace,
+    IvfParameters,
+    ModelLocation,
     can_be_indexed,
     read_model,
     rows_batch,
@@ -64,10 +64,10 @@ class TrainTask:
 
     scan: ScanTask
     column: Field
-    shape: IvfShape
+    shape: IvfParameters
     sample_rate: int  # Maximum vectors for each centroid and each codeword.
     seed: int | None  # Random seed; None for nondeterministic results.
-    model: ModelPlace
+    model: ModelLocation
 
     def run(self) -> int:
         """Train and store the model; return the number of training vectors."""
@@ -90,7 +90,7 @@ class EncodeTask:
 
     scan: ScanTask
     column: Field
-    model: ModelPlace
+    model: ModelLocation
     folder: UUID
 
     def run(self) -> tuple[EncodedPart, ...]:
@@ -126,7 +126,7 @@ class TakeTask:
         """Copy the live rows of a segment to files as those of ``EncodeTask``."""
         assert self.folder is not None
         segment = open_ivf(self.files, self.entry, self.width)
-        model = read_model(self.files, ModelPlace(self.entry.uuid, self.entry.base_id))
+        model = read_model(self.files, ModelLocation(self.entry.uuid, self.entry.base_id))
         rows = SegmentRows(self.files, segment, self.fragments, stable_row_ids=self.stable_row_ids)
         parts = _PartWriter(self.files.table.store(), self.folder, model)
         for number in range(model.num_partitions):
@@ -153,7 +153,7 @@ class JoinTask:
     """A task that merges encoded rows to a segment; picklable."""
 
     files: TableFiles
-    model: ModelPlace
+    model: ModelLocation
     parts: tuple[EncodedPart, ...]
     segment: UUID
 
@@ -172,7 +172,7 @@ class JoinTask:
             ROWS_FILE: write_rows_file(store, self.segment, model, every, batches),
         }
         parts = None if model.codebook is None else len(model.codebook)
-        shape = IvfShape(model.kind, model.metric, model.num_partitions, parts)
+        shape = IvfParameters(model.kind, model.metric, model.num_partitions, parts)
         return BuiltSegment(self.segment, shape, int(every.sum()), sizes)
 
 
@@ -184,7 +184,7 @@ class BuiltSegment:
     """
 
     uuid: UUID
-    shape: IvfShape
+    shape: IvfParameters
     num_rows: int
     file_sizes: dict[str, int] = field(default_factory=dict)
 

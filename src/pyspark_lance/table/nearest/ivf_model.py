@@ -51,7 +51,7 @@ _APART: Final = 1 / 1024
 _Floats = NDArray[np.floating[Any]]
 
 
-class Centres:
+class Centroids:
     """Search of the nearest centroid.
 
     ``centres``: shape (k, d); ``work``: float32 or float64; ``by_product``: whether the nearest has
@@ -119,7 +119,7 @@ def k_means(
     by_column = np.ascontiguousarray(sample.T)
     last: float | None = None
     for _ in range(_MAX_ROUNDS):
-        group, loss = Centres(centres, sample.dtype, by_product=by_product).nearest(sample)
+        group, loss = Centroids(centres, sample.dtype, by_product=by_product).nearest(sample)
         centres = _means(by_column, group, centres)
         if by_product:
             centres = _directions(centres)
@@ -156,7 +156,7 @@ _GAIN_OF_CODEWORDS: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class IvfShape:
+class IvfParameters:
     """The parameters of an index.
 
     ``num_sub_vectors``: PQ only: number of sub-vectors, a divisor of the width.
@@ -220,7 +220,7 @@ def can_be_indexed(vectors: _Floats, metric: Metric) -> NDArray[np.bool_]:
 
 
 def train_model(
-    sample: _Floats, shape: IvfShape, sample_rate: int, rng: np.random.Generator
+    sample: _Floats, shape: IvfParameters, sample_rate: int, rng: np.random.Generator
 ) -> IvfModel:
     """Train a model on vectors that can be indexed.
 
@@ -263,9 +263,9 @@ class Encoder:
         self._model = model
         self._by_product = model.metric is Metric.DOT
         work = _work_dtype(model.centroids.dtype)
-        self._centroids = Centres(model.centroids, work, by_product=self._by_product)
+        self._centroids = Centroids(model.centroids, work, by_product=self._by_product)
         books = () if model.codebook is None else model.codebook
-        self._books = [Centres(book, work) for book in books]
+        self._books = [Centroids(book, work) for book in books]
 
     def encode(self, vectors: _Floats) -> tuple[NDArray[np.int32], NDArray[Any]]:
         """Return the partition and the code of each vector.
@@ -331,7 +331,7 @@ def _residuals(rows: _Floats, centroids: _Floats, metric: Metric) -> _Floats:
     """Return the residuals that codes represent."""
     if metric is Metric.DOT:
         return rows
-    own, _ = Centres(centroids, rows.dtype).nearest(rows)
+    own, _ = Centroids(centroids, rows.dtype).nearest(rows)
     return rows - centroids[own]
 
 
@@ -415,14 +415,14 @@ def write_rows_file(
 
 
 @dataclass(frozen=True, slots=True)
-class ModelPlace:
+class ModelLocation:
     """The location of a segment with the model; it may have no rows."""
 
     uuid: UUID
     base_id: int | None = None  # Base path of the segment; None for the table itself.
 
 
-def read_model(files: TableFiles, place: ModelPlace) -> IvfModel:
+def read_model(files: TableFiles, place: ModelLocation) -> IvfModel:
     """Read the model of a segment exactly."""
     store, path = files.locate_index(place.base_id, index_path(place.uuid, INDEX_FILE))
     index = DataFileReader.open(store, path)

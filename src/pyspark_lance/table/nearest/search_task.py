@@ -34,7 +34,7 @@ from pyspark_lance.table.nearest.vectors import Metric, Queries, matrix_of
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.scan_task import ScanTask
-from pyspark_lance.table.version.reader_pool import READER_POOL, LentReaders
+from pyspark_lance.table.version.reader_pool import READER_POOL, AcquiredReaders
 
 # Rows that are taken from local files one by one.
 _SMALL_ROW_COUNT: Final = 256
@@ -132,7 +132,7 @@ def _search_rows(tasks: list[SearchTask], queries: Queries) -> FoundRows:
     return found.found().of_queries(queries.numbers)
 
 
-def merge_found(merge: TopKMerge, parts: Sequence[Found], queries: Queries) -> FoundRows:
+def merge_matches(merge: TopKMerge, parts: Sequence[Found], queries: Queries) -> FoundRows:
     """Merge the results of all tasks, in the order of ``nearest_of``."""
     candidates = nearest_of([part.candidates for part in parts], merge.candidates)
     exact = [part.exact for part in parts]
@@ -178,7 +178,7 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
         (fragments[number], offsets) for number, offsets in group_by_fragment(wanted).items()
     ]
     task = fetch.every
-    with READER_POOL.lend() as readers:
+    with READER_POOL.acquire() as readers:
         is_local = isinstance(task.files.table.store(), LocalStore)
         if is_local and len(wanted) <= _SMALL_ROW_COUNT:
             rows = join_batches(_taken_rows(task, by_fragment, readers))
@@ -199,7 +199,7 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
 
 
 def _taken_rows(
-    task: ScanTask, rows: Sequence[tuple[Fragment, NDArray[np.uint32]]], readers: LentReaders
+    task: ScanTask, rows: Sequence[tuple[Fragment, NDArray[np.uint32]]], readers: AcquiredReaders
 ) -> list[pa.RecordBatch]:
     """Return a few rows of each fragment, without the setup of a scan of many."""
     files = task.files.opened()

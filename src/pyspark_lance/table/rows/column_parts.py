@@ -242,7 +242,7 @@ def file_key(files: TableFiles, file: DataFile) -> FileKey:
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _PendingRows:
     """Rows of a file that readers will take."""
 
     fields: tuple[Field, ...]
@@ -263,7 +263,7 @@ class SharedRows:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._readers: dict[FileKey, DataFileReader] = {}
-        self._wanted: dict[FileKey, list[_Wanted]] = {}
+        self._pending: dict[FileKey, list[_PendingRows]] = {}
         self._kept_bytes = 0
 
     def reader(self, key: FileKey, open_file: Callable[[], DataFileReader]) -> DataFileReader:
@@ -273,7 +273,7 @@ class SharedRows:
             known = self._readers[key] = open_file()
         return known
 
-    def want(self, key: FileKey, part: FilePart, offsets: NDArray[np.uint32]) -> None:
+    def prefetch(self, key: FileKey, part: FilePart, offsets: NDArray[np.uint32]) -> None:
         """Announce rows of later ``take`` calls.
 
         Args:
@@ -283,8 +283,8 @@ class SharedRows:
         """
         wanted = self._find(key, part)
         if wanted is None:
-            wanted = _Wanted(part.fields, _columns_of(part))
-            self._wanted.setdefault(key, []).append(wanted)
+            wanted = _PendingRows(part.fields, _columns_of(part))
+            self._pending.setdefault(key, []).append(wanted)
         wanted.requests.append(offsets)
 
     def take(
@@ -307,11 +307,11 @@ class SharedRows:
     def drop(self) -> None:
         """Drop rows and files."""
         self._readers.clear()
-        self._wanted.clear()
+        self._pending.clear()
         self._kept_bytes = 0
 
-    def _find(self, key: FileKey, part: FilePart) -> _Wanted | None:
-        known = self._wanted.get(key, ())
+    def _find(self, key: FileKey, part: FilePart) -> _PendingRows | None:
+        known = self._pending.get(key, ())
         columns = _columns_of(part) if known else ()
         for wanted in known:
             # Versions have equal fields, and often the same.
@@ -320,7 +320,7 @@ class SharedRows:
         return None
 
     def _decode(
-        self, wanted: _Wanted, reader: DataFileReader, part: FilePart, num_taken: int
+        self, wanted: _PendingRows, reader: DataFileReader, part: FilePart, num_taken: int
     ) -> None:
         """Decode the requested rows, unless all of them are taken now."""
         if sum(map(len, wanted.requests)) <= num_taken:

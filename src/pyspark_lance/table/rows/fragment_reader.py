@@ -41,7 +41,7 @@ from pyspark_lance.table.rows.convert_parts import json_to_text
 from pyspark_lance.table.rows.lineage import ConcatenatedLineage, FragmentLineage, Lineage
 from pyspark_lance.table.version.confirmed_rows import TRUSTED_ROWS, check_row_count
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
-from pyspark_lance.table.version.reader_pool import LentReaders
+from pyspark_lance.table.version.reader_pool import AcquiredReaders
 from pyspark_lance.table.version.table_files import TableFiles
 
 # Rows may be larger than estimated by this factor.
@@ -75,7 +75,7 @@ class FragmentReader:
         ahead_bytes: int | None = None,
         checks_text: bool = False,
         shared: SharedRows | None = None,
-        readers: LentReaders | None = None,
+        readers: AcquiredReaders | None = None,
     ) -> None:
         self._files = files
         self._shared = shared
@@ -249,11 +249,11 @@ class FragmentReader:
         lineage = {name: self.lineage.take(name, offsets) for name in system}
         return self._shown(self._assemble(fields, pieces, lineage, len(offsets)), shown, offsets)
 
-    def want(self, fields: Sequence[Field], offsets: NDArray[np.uint32]) -> None:
+    def prefetch(self, fields: Sequence[Field], offsets: NDArray[np.uint32]) -> None:
         """Announce the rows of later ``take`` calls, some or all of them at a time."""
         if self._shared is not None:
             for part in self._parts_of(self._stored(fields)):
-                self._shared.want(file_key(self._files, part.file), part, offsets)
+                self._shared.prefetch(file_key(self._files, part.file), part, offsets)
 
     def _take_part(
         self, part: FilePart, offsets: NDArray[np.uint32], max_bytes: int | None

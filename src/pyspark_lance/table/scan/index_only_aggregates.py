@@ -32,7 +32,7 @@ from pyspark_lance.table.index.bitmap import BitmapIndex, read_row_sets
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.column_query import ColumnQuery
 from pyspark_lance.table.index.lookups import LockedSegment, lock_segments
-from pyspark_lance.table.index.segments import BITMAP, BTREE, as_seen, field_at
+from pyspark_lance.table.index.segments import BITMAP, BTREE, field_at, to_predicate_type
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_statistics import is_exact
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -172,7 +172,7 @@ def _first_of(
     if not isinstance(tree, BTree) or not segment.is_by_address:
         return None
     pages = np.flatnonzero(~tree.bounds.all_null)[:: -1 if descending else 1]
-    values = [pa.array([], as_seen(tree.minimum, field).type)]
+    values = [pa.array([], to_predicate_type(tree.minimum, field).type)]
     addresses = [np.empty(0, np.uint64)]
     num_found = 0
     for number, page in enumerate(pages):
@@ -181,7 +181,7 @@ def _first_of(
         if number == _MAX_PAGES:
             return None
         stored, ids = tree.read_pages(np.array([page]))
-        seen, names = as_seen(stored, field), plain_numbers(ids)
+        seen, names = to_predicate_type(stored, field), plain_numbers(ids)
         is_value = plain_numbers(seen.is_valid())
         if pa.types.is_floating(seen.type):
             is_value &= ~numbers_with_default(False, pc.is_nan(seen))
@@ -222,7 +222,7 @@ def _have_values(
         ),
     )
     read = [
-        as_seen(batch.column(0), field)
+        to_predicate_type(batch.column(0), field)
         for task in plan_scan(snapshot, request)
         for batch in task.run()
     ]

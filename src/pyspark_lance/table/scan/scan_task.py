@@ -37,7 +37,7 @@ from pyspark_lance.table.rows.fragment_reader import FragmentReader, Incompatibl
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 from pyspark_lance.table.scan.coalesced_fragments import SMALL, CoalesceLimits, coalesced_fragments
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
-from pyspark_lance.table.version.reader_pool import LentReaders
+from pyspark_lance.table.version.reader_pool import AcquiredReaders
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -179,7 +179,7 @@ class ScanTask:
         self,
         load_deleted: LoadDeleted | None = None,
         has_enough: HasEnough = never,
-        readers: LentReaders | None = None,
+        readers: AcquiredReaders | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the matching rows: the fields as stored, then lineage columns as uint64.
 
@@ -219,7 +219,7 @@ class _Access:
 
     load_deleted: LoadDeleted | None
     has_enough: HasEnough
-    readers: LentReaders | None
+    readers: AcquiredReaders | None
 
 
 def _slices_of(task: ScanTask, access: _Access) -> Iterator[pa.RecordBatch]:

@@ -36,7 +36,7 @@ from pyspark_lance.table.text.search_plan import (
     TextMerge,
     TextTask,
     column_tasks,
-    merge_found,
+    merge_matches,
     searched_column,
     searched_columns,
     text_index,
@@ -183,7 +183,7 @@ def _search_block(
         for task in column.tasks
     ]
     found = [
-        merge_found(merge, [part.of_leaves(first, len(merge.leaves)) for part in parts])
+        merge_matches(merge, [part.of_leaves(first, len(merge.leaves)) for part in parts])
         for first, (_, merge) in zip(firsts, merges, strict=True)
     ]
     numbers = np.array([number for number, _ in merges], np.int64)

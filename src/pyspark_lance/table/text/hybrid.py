@@ -14,14 +14,14 @@ from pyspark_lance.table.nearest.found_rows import FoundRows
 from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import NearestPlan, NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.search_task import VectorSearch
-from pyspark_lance.table.nearest.search_task import merge_found as merge_nearest
+from pyspark_lance.table.nearest.search_task import merge_matches as merge_nearest
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
 from pyspark_lance.table.text.scoring import ScoredRows, best_rows, joined_rows
 from pyspark_lance.table.text.search_plan import (
     SearchRequest,
     TextPlan,
     check_k,
-    merge_found,
+    merge_matches,
     plan_search,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -120,7 +120,7 @@ def plan_hybrid(snapshot: Snapshot, words: SearchRequest, options: HybridOptions
 
 def search_both(plan: HybridPlan) -> HybridRows:
     """Run both searches; return the best rows of both."""
-    words = merge_found(plan.text.merge, [task.run() for task in plan.text.tasks])
+    words = merge_matches(plan.text.merge, [task.run() for task in plan.text.tasks])
     near = [VectorSearch(plan.vector.tasks, plan.queries).run()] if plan.vector.tasks else []
     vector = merge_nearest(plan.vector.merge, near, plan.queries)
     return fuse(words, vector, plan.fusion, plan.k)

@@ -249,13 +249,13 @@ def near_duplicates(plan: NearDuplicatesPlan, texts: pa.Array) -> Iterator[Found
     """Yield the rows of some texts at a time, in the order of ``nearest_of``."""
     for first in range(0, len(texts), _QUERIES_AT_ONCE):
         queries = SignedQueries.of(texts.slice(first, _QUERIES_AT_ONCE), plan.limits.options)
-        merged = merge_found(plan.limits, list(run_local(plan.searches(queries))))
+        merged = merge_matches(plan.limits, list(run_local(plan.searches(queries))))
         if len(merged):
             numbers = np.arange(first, first + _QUERIES_AT_ONCE)
             yield merged.of_queries(numbers)
 
 
-def merge_found(limits: DuplicateLimits, found: Sequence[FoundRows]) -> FoundRows:
+def merge_matches(limits: DuplicateLimits, found: Sequence[FoundRows]) -> FoundRows:
     """Merge the rows of all tasks; a row counts once for each query."""
     every = joined(found)
     order = np.lexsort((every.row_id, every.distance, every.query))
@@ -328,7 +328,7 @@ class _Search:
 
     def found(self) -> FoundRows:
         """Return the best rows so far."""
-        return merge_found(self.limits, self._found)
+        return merge_matches(self.limits, self._found)
 
 
 def _search_rows(search: _Search, task: MinHashScanTask) -> None:

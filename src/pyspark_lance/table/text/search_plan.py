@@ -36,7 +36,7 @@ from pyspark_lance.table.text.queries import (
 from pyspark_lance.table.text.scoring import ScoredRows, best_rows, joined_rows
 from pyspark_lance.table.text.search_query import Leaf, check_phrase, evaluate, resolve
 from pyspark_lance.table.text.segment_search import (
-    TextFound,
+    TextMatches,
     TextScanTask,
     TextSegmentTask,
     joined_counts,
@@ -97,7 +97,7 @@ class TextIndex:
     has_positions: bool
 
 
-def merge_found(merge: TextMerge, parts: Sequence[TextFound]) -> ScoredRows:
+def merge_matches(merge: TextMerge, parts: Sequence[TextMatches]) -> ScoredRows:
     """The rows of the query, given the results of all tasks; the best first."""
     by_leaf: dict[int, ScoredRows] = {}
     for place, leaf in enumerate(merge.leaves):

@@ -14,7 +14,7 @@ import numpy as np
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.index.inverted.segments import TextPartition
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
-from pyspark_lance.table.index.inverted.token_sets import Nearness, token_numbers
+from pyspark_lance.table.index.inverted.token_sets import FuzzyWord, token_numbers
 from pyspark_lance.table.index.inverted.tokenizers import PLAIN, Tokenizer
 from pyspark_lance.table.text.queries import (
     Boolean,
@@ -109,11 +109,11 @@ def _expanded(query: Match, partitions: Sequence[TextPartition]) -> Terms:
     groups: list[int] = []
     for group, word in enumerate(words):
         edits = _edits_of(word) if query.fuzziness is None else query.fuzziness
-        nearness = Nearness(word, edits, word[: query.prefix_length])
+        fuzzy = FuzzyWord(word, edits, word[: query.prefix_length])
         left = query.max_expansions - len(tokens)
         found: set[str] = set()
         for partition in partitions:
-            for _, token in zip(range(left), partition.tokens.near(nearness), strict=False):
+            for _, token in zip(range(left), partition.tokens.similar(fuzzy), strict=False):
                 found.add(token)
         chosen = sorted(found, key=str.encode)[:left]
         tokens += chosen

@@ -66,7 +66,7 @@ class TextSegmentTask:
         """Rows to look at, at most."""
         return sum(facts.num_documents for facts in self.segment.partitions)
 
-    def run(self) -> TextFound:
+    def run(self) -> TextMatches:
         """Find the rows of each leaf, with scores."""
         live = LiveRows(
             self.files, self.fragments, stable_row_ids=self.stable_row_ids, matching=self.matching
@@ -76,7 +76,7 @@ class TextSegmentTask:
             for place, leaf in self.leaves:
                 rows = _LeafSearch(partition, leaf).found(live, self.k)
                 found[place].append(rows if self.k is None else best_rows(rows, self.k))
-        return TextFound({place: joined_rows(parts) for place, parts in found.items()}, {})
+        return TextMatches({place: joined_rows(parts) for place, parts in found.items()}, {})
 
 
 class _LeafSearch:
@@ -287,16 +287,16 @@ _FEW_LEAVES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class TextFound:
+class TextMatches:
     """Results of some tasks, by the index of leaves in the query."""
 
     covered: dict[int, ScoredRows]
     counted: dict[int, CountedRows]
 
-    def of_leaves(self, first: int, count: int) -> TextFound:
+    def of_leaves(self, first: int, count: int) -> TextMatches:
         """Select the results of some leaves, whose indices then begin with 0."""
         places = range(first, first + count)
-        return TextFound(
+        return TextMatches(
             {place - first: self.covered[place] for place in places if place in self.covered},
             {place - first: self.counted[place] for place in places if place in self.counted},
         )
@@ -316,7 +316,7 @@ class TextScanTask:
         """Rows to read."""
         return self.scan.num_rows
 
-    def run(self) -> TextFound:
+    def run(self) -> TextMatches:
         """Find the rows of each leaf, without scores."""
         tokenizers = {leaf.options: Tokenizer(leaf.options) for _, leaf in self.leaves}
         most = _MAX_WAITING // max(1, len(self.leaves))
@@ -340,7 +340,7 @@ class TextScanTask:
         joined = {place: joined_counts(parts) for place, parts in waiting.items()}
         if self.k is not None:
             joined = {place: _not_dominated(one, self.k) for place, one in joined.items()}
-        return TextFound({}, joined)
+        return TextMatches({}, joined)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,8 @@ def find_value(table: Table, column: str, values: Sequence[object]) -> FindValue
     main = main_branch_of(table, Snapshot.open(table).manifest.branch)
     store = main.store()
     listed = list(store.list(""))  # before manifests: see orphan_files
-    wanted = _Wanted(tuple(values))
-    known = _Known.of(main, store, tuple(column.split(".")), wanted)
+    wanted = _SearchTarget(tuple(values))
+    known = _SearchedFile.of(main, store, tuple(column.split(".")), wanted)
     wanted.check(known.types(), column)
     search = _Search(store, TableFiles(main, known.base_paths).opened(), known, wanted)
     counts = {info.path: search.count(info) for info in listed}
@@ -143,7 +143,7 @@ def _line_of(path: str) -> str:
 
 
 @dataclass(slots=True)
-class _Known:
+class _SearchedFile:
     """The column in all versions, the files with it, and the indices on it."""
 
     names: tuple[str, ...]  # The path of the column.
@@ -157,8 +157,8 @@ class _Known:
 
     @classmethod
     def of(
-        cls, table: Table, store: ObjectStore, names: tuple[str, ...], wanted: _Wanted
-    ) -> _Known:
+        cls, table: Table, store: ObjectStore, names: tuple[str, ...], wanted: _SearchTarget
+    ) -> _SearchedFile:
         """Read all versions. Raises InvalidInputError: none has the column."""
         known = cls(names)
         top: tuple[str, ...] = ()
@@ -268,7 +268,7 @@ def _path_by_name(fields: Sequence[Field], names: Sequence[str]) -> tuple[Field,
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _SearchTarget:
     """The values to look for, by the type of a column."""
 
     values: tuple[object, ...]
@@ -358,8 +358,8 @@ class _Search:
 
     store: ObjectStore
     files: TableFiles
-    known: _Known
-    wanted: _Wanted
+    known: _SearchedFile
+    wanted: _SearchTarget
     not_searched: dict[str, str] = field(default_factory=dict)
 
     def count(self, info: ObjectInfo) -> int | None:

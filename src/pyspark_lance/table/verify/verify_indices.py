@@ -29,7 +29,7 @@ from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.index_file import IndexFile, row_id_index
 from pyspark_lance.table.index.inverted.segments import TextPartition, open_text_segment
-from pyspark_lance.table.index.inverted.token_sets import Nearness
+from pyspark_lance.table.index.inverted.token_sets import FuzzyWord
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index.lookups import covered_fragments, segment_state
 from pyspark_lance.table.index.minhash import (
@@ -131,7 +131,7 @@ def _check_segment(
     state = segment_state(snapshot, entry)
     if state.is_damaged:
         return state.note
-    if not state.is_asked:
+    if not state.is_used:
         return ""
     covered = covered_fragments(snapshot, entry)
     fragments = tuple(f for f in snapshot.manifest.fragments if f.id in covered)
@@ -329,8 +329,8 @@ def _rows_of_partition(
     documents = partition.documents(np.arange(facts.num_documents))
     yield _token_hashes(_OF_LENGTH, documents.lengths), documents.row_ids
     if facts.is_fst:
-        every = Nearness("", 1 << 30, "")
-        tokens = pa.array(list(partition.tokens.near(every)), pa.string())
+        every = FuzzyWord("", 1 << 30, "")
+        tokens = pa.array(list(partition.tokens.similar(every)), pa.string())
         numbers = np.array([partition.tokens.number_of(token) for token in tokens.to_pylist()])
     else:
         file = IndexFile.open(snapshot.files, entry, f"part_{facts.number}_tokens.lance")

@@ -32,7 +32,7 @@ class _IdleReader:
     num_bytes: int
 
 
-class LentReaders:
+class AcquiredReaders:
     """Readers that are lent to one caller, also to several threads of it."""
 
     def __init__(self, pool: ReaderPool) -> None:
@@ -93,9 +93,9 @@ class ReaderPool:
         return self._num_bytes
 
     @contextmanager
-    def lend(self) -> Iterator[LentReaders]:
+    def acquire(self) -> Iterator[AcquiredReaders]:
         """Lend readers; those of a caller that fails are dropped."""
-        lent = LentReaders(self)
+        lent = AcquiredReaders(self)
         yield lent
         lent._give_back()
 

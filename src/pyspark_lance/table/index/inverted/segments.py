@@ -75,7 +75,7 @@ class PositionLayout(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class PartitionMetadata:
     """Metadata of a partition that a search needs before it reads it."""
 
     number: int
@@ -96,7 +96,7 @@ class TextSegment:
 
     entry: IndexMetadata
     options: TokenizerOptions
-    partitions: tuple[PartitionFacts, ...]
+    partitions: tuple[PartitionMetadata, ...]
 
     @property
     def has_positions(self) -> bool:
@@ -211,7 +211,7 @@ def open_text_segment(files: TableFiles, entry: IndexMetadata) -> TextSegment:
 
 def _partition(
     files: TableFiles, entry: IndexMetadata, number: int, *, is_fst: bool
-) -> PartitionFacts:
+) -> PartitionMetadata:
     documents = IndexFile.open(files, entry, _file_of(number, "docs"))
     if any(field.name.startswith("_doc_index") for field in documents.reader.schema.fields):
         raise UnsupportedFeatureError(
@@ -234,7 +234,7 @@ def _partition(
         _known("positions_codec", found.get("positions_codec", ""), (_PACKED_DELTAS,), where)
     elif "_position" in names:
         layout = PositionLayout.BY_DOCUMENT
-    return PartitionFacts(
+    return PartitionMetadata(
         number,
         documents.reader.num_rows,
         int(total),
@@ -268,7 +268,7 @@ class TextPartition:
         self,
         files: TableFiles,
         entry: IndexMetadata,
-        facts: PartitionFacts,
+        facts: PartitionMetadata,
         *,
         is_cached: bool = True,
     ) -> None:

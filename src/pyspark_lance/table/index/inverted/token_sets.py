@@ -35,7 +35,7 @@ class TokenSet(Protocol):
     def number_of(self, token: str) -> int | None:
         """The number of a token, None if it is not there."""
 
-    def near(self, word: Nearness) -> Iterator[str]:
+    def similar(self, word: FuzzyWord) -> Iterator[str]:
         """The tokens near to a word, ascending by their bytes."""
 
     def in_order(self) -> tuple[pa.Array, NDArray[np.int64]]:
@@ -47,7 +47,7 @@ class TokenSet(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Nearness:
+class FuzzyWord:
     """A word, and the maximum edit distance of tokens."""
 
     word: str
@@ -96,7 +96,7 @@ class ArrowTokens:
         names = tokens.cast(pa.large_string()).cast(pa.string())
         return names, self._numbers.astype(np.int64)
 
-    def near(self, word: Nearness) -> Iterator[str]:
+    def similar(self, word: FuzzyWord) -> Iterator[str]:
         """The tokens near to a word, ascending by their bytes.
 
         Tokens with a beginning that is too far are passed over together.
@@ -216,7 +216,7 @@ class FstTokens:
         tokens = pa.array(names, pa.large_binary()).cast(pa.large_string()).cast(pa.string())
         return tokens, np.array(numbers, np.int64)
 
-    def near(self, word: Nearness) -> Iterator[str]:
+    def similar(self, word: FuzzyWord) -> Iterator[str]:
         """The tokens near to a word, ascending by their bytes."""
         prefix = word.prefix.encode()
         # Of a character whose last bytes are to come, the bytes so far.
