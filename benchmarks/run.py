@@ -65,7 +65,7 @@ def chart(names: tuple[str, ...], options: list[str]) -> int:
     now = datetime.now(UTC)
     figures = {"machine": _machine(), "date": f"{now:%Y-%m-%d}", "groups": groups}
     (FOLDER / "figures.json").write_text(json.dumps(figures, indent=2) + "\n")
-    draw = FOLDER.parent / "pictures" / "draw.py"
+    draw = FOLDER.parent / "docs" / "pictures" / "draw.py"
     return subprocess.run([sys.executable, draw, "benchmarks"], check=False).returncode
 
 

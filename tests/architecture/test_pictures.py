@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -24,16 +23,22 @@ def lines_of(name: str) -> list[list[str]]:
     return [[text for _, text in sorted(line)] for _, line in sorted(lines.items())]
 
 
-def test_architecture_picture_matches_import_contract():
-    sys.path.insert(0, str(ROOT / "pictures"))
-    try:
-        import architecture
-    finally:
-        sys.path.pop(0)
-    assert architecture.draw() == (ROOT / "docs" / "pictures" / "architecture.svg").read_text(), (
-        "python pictures/draw.py architecture"
-    )
-    named = {name for row in architecture.layers() for name in row}
+@pytest.fixture
+def draw(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "pictures"))
+    import draw
+
+    return draw
+
+
+@pytest.mark.parametrize("name", ["architecture", "versions", "benchmarks"])
+def test_pictures_of_files_are_up_to_date(name, draw):
+    drawn = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text()
+    assert getattr(draw, f"draw_{name}")() == drawn, f"python docs/pictures/draw.py {name}"
+
+
+def test_architecture_picture_shows_every_subpackage(draw):
+    named = {name for row in draw.layers() for name in row}
     package = ROOT / "src" / "pyspark_lance"
     assert named >= {path.parent.name for path in package.glob("*/__init__.py")} - {"proto"}
 

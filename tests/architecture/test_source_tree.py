@@ -16,6 +16,18 @@ LANCE_TABLE = SOURCE / "spark" / "api" / "lance_table.py"
 FILES = [p for p in SOURCE.rglob("*.py") if "proto" not in p.parent.name]
 
 
+def test_top_level_holds_only_known_entries():
+    command = ["git", "-C", str(ROOT), "ls-files"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no clone")
+    entries = {path.partition("/")[0] for path in listed.stdout.splitlines()}
+    folders = {"src", "protos", "tests", "spark_conf", "examples", "docs", "benchmarks"}
+    files = {"pyproject.toml", "README.md", "LICENSE", "CITATION.cff"}
+    texts = {"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
+    assert not {name for name in entries if name[0] != "."} - folders - files - texts
+
+
 def test_package_import_loads_no_heavy_library():
     code = (
         "import sys, pyspark_lance; from pyspark_lance import DefaultSource;"
