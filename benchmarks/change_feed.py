@@ -17,6 +17,7 @@ import multiprocessing
 import pickle
 import shutil
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from timing import print_table
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from local_runner import LocalRunner
 
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.deletion_vector import DeletionVector
@@ -43,7 +47,6 @@ from pyspark_lance.table.dml.commit_changes import commit_changes
 from pyspark_lance.table.dml.moved_rows import Clause, as_changes
 from pyspark_lance.table.dml.read_set import matching_rows
 from pyspark_lance.table.dml.row_change import ChangeSettings, RowAction, plan_change
-from pyspark_lance.table.dml.run_changes import LocalRunner
 from pyspark_lance.table.dml.run_changes import run_changes as run_statement
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema

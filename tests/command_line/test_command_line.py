@@ -29,6 +29,15 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 pytestmark = pytest.mark.interop
 
 
+def test_commands_load_pictures_only_to_draw_them():
+    code = (
+        "import sys, pyspark_lance.command_line.commands;"
+        "print('pyspark_lance.command_line.picture' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 @pytest.fixture
 def path(tmp_path):
     """Five versions: rows come, go, and change."""

@@ -1,4 +1,4 @@
-"""Answers the requests of ``python -m pyspark_lance.conformance`` by lance-spark alone.
+"""Answers the requests of ``python tests/conformance/run.py`` by lance-spark alone.
 
 Run it by the interpreter of an environment with its Spark; ``LANCE_SPARK`` is the class path of
 the connector, its jars separated by colons.

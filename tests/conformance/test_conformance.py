@@ -8,10 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from pyspark_lance.conformance.__main__ import main
-from pyspark_lance.conformance.cases import SEED, as_json, build_questions, case_names, read_cases
-from pyspark_lance.conformance.report import compare_response
+from conformance.cases import SEED, as_json, build_questions, case_names, read_cases
+from conformance.run import compare_response, main
 
 CASES = Path(__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
@@ -19,7 +17,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 # Our own answers, of each kind of request something wrong.
 WRONG_ENGINE = """
 import json, sys
-from pyspark_lance.conformance.engines import answer
+sys.path.insert(0, {tests!r})
+from conformance.engines import answer
 for line in sys.stdin:
     request = json.loads(line)
     found = answer(request)
@@ -68,7 +67,7 @@ def few(tmp_path_factory):
 
 def test_wrong_engine_fails_every_request_kind(few, tmp_path, capsys):
     script = tmp_path / "wrong engine.py"
-    script.write_text(WRONG_ENGINE)
+    script.write_text(WRONG_ENGINE.replace("{tests!r}", repr(str(CASES.parent))))
     assert main(["--cases", str(few), "--engine", f"'{sys.executable}' '{script}'"]) == 1
     assert capsys.readouterr().out.splitlines()[2:] == [
         "| merge | versions | 1 of 1 | versions |",

@@ -16,11 +16,12 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from run_matrix import RELEASES, environment
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pyspark_lance.conformance.cases import SEED, Case, case_names, make_case
-from pyspark_lance.conformance.engines import answer, opened
-from pyspark_lance.conformance.report import compare_response, rows_differ
+from conformance.cases import SEED, Case, case_names, make_case
+from conformance.engines import answer, opened
+from conformance.run import compare_response, rows_differ
+from run_matrix import RELEASES, environment
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "compatibility.md"

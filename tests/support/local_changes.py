@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from local_runner import LocalRunner
 
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.parse import parse_predicate
@@ -38,7 +39,7 @@ from pyspark_lance.table.dml.moved_rows import (
 from pyspark_lance.table.dml.plain_merge import PlainMerge
 from pyspark_lance.table.dml.rewrite_columns import commit_rewrite
 from pyspark_lance.table.dml.row_change import ChangeResult, ChangeSettings, RowAction, plan_change
-from pyspark_lance.table.dml.run_changes import LocalRunner, plain_pieces, run_changes, run_pieces
+from pyspark_lance.table.dml.run_changes import plain_pieces, run_changes, run_pieces
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork

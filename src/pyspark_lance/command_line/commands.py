@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from pyspark_lance.command_line.output import Output, Progress
-from pyspark_lance.command_line.picture import draw_table, to_svg
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.plain_values import python_rows
@@ -52,6 +51,8 @@ def _plot(table: Table, file: Path) -> None:
         raise InvalidInputError(
             f"there is no folder {str(file.parent)!r} for the picture", hint="create it first"
         )
+    from pyspark_lance.command_line.picture import draw_table, to_svg
+
     file.write_bytes(to_svg(draw_table(table)).encode())
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from pyspark_lance.commit.retries import Environment
@@ -39,9 +38,7 @@ from pyspark_lance.table.dml.key_filter import KeyFilter
 from pyspark_lance.table.dml.moved_rows import Clause, as_changes
 from pyspark_lance.table.dml.plain_merge import (
     BUCKET,
-    FILTER,
     KIND,
-    SOURCE,
     STAGED,
     PlainMerge,
     broadcast_limit,
@@ -71,7 +68,6 @@ _MAX_TASKS = 64
 
 Stage = Callable[..., Iterator[pa.RecordBatch]]
 Rows = TypeVar("Rows")
-Tasks = list[list[pa.RecordBatch]]
 
 
 class StageRunner(Protocol[Rows]):
@@ -117,66 +113,6 @@ class StageRunner(Protocol[Rows]):
 
     def num_buckets(self) -> int:
         """Number of tasks that match the two sides of a merge."""
-
-
-class LocalRunner:
-    """Sequential runner of stages in this process; rows are one list of batches per task."""
-
-    def __init__(self, buckets: int = 1) -> None:
-        self._buckets = buckets
-
-    def run(
-        self,
-        rows: Tasks,
-        stage: Stage,
-        schema: pa.Schema,
-        *,
-        numbered: bool = False,
-        packed: bool = True,
-    ) -> Tasks:
-        """See ``StageRunner.run``."""
-        numbers = ({"task": task} if numbered else {} for task in range(len(rows)))
-        return [list(stage(iter(one), **number)) for one, number in zip(rows, numbers, strict=True)]
-
-    def run_over(self, tasks: Sequence[Any], stage: Stage, schema: pa.Schema) -> Tasks:
-        """See ``StageRunner.run_over``."""
-        return [list(stage([task])) for task in tasks]
-
-    def repartition(
-        self, rows: Tasks, column: str, *, order: str | None = None, tasks: int | None = None
-    ) -> Tasks:
-        """See ``StageRunner.repartition``."""
-        count = tasks or self._buckets
-        batches = [batch for one in rows for batch in one]
-        if not batches:
-            return [[] for _ in range(count)]
-        table = pa.Table.from_batches(batches)
-        arranged = table.take(np.argsort(table[order or column].to_numpy(), kind="stable"))
-        task_of = arranged[column].to_numpy() % count
-        return [arranged.filter(pa.array(task_of == task)).to_batches() for task in range(count)]
-
-    def rebalance(self, rows: Tasks, column: str) -> Tasks:
-        """See ``StageRunner.rebalance``."""
-        return self.repartition(rows, column)
-
-    def union(self, rows: Tasks, others: Tasks) -> Tasks:
-        """See ``StageRunner.union``."""
-        return [*rows, *others]
-
-    def source_and_keys(self, staged: Tasks) -> tuple[Tasks, KeyFilter | None]:
-        """See ``StageRunner.source_and_keys``; every filter is used."""
-        rows = [[batch for batch in one if batch[KIND][0].as_py() == SOURCE] for one in staged]
-        known = (data for kind, data in self.collect(staged, KIND, PAYLOAD) if kind == FILTER)
-        return rows, reduce(KeyFilter.union, map(KeyFilter.of_bytes, known), KeyFilter.of([]))
-
-    def collect(self, rows: Tasks, *columns: str) -> Iterable[tuple[Any, ...]]:
-        """See ``StageRunner.collect``."""
-        for batch in (batch for one in rows for batch in one):
-            yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-
-    def num_buckets(self) -> int:
-        """Number of buckets of the constructor."""
-        return self._buckets
 
 
 def run_changes(

@@ -13,7 +13,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
-from pyspark_lance.conformance.model import CHANGE_KINDS, Answer
+from conformance.model import CHANGE_KINDS, Answer
+
 from pyspark_lance.errors import (
     CorruptFileError,
     LanceError,
@@ -33,13 +34,6 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 
 Ask = Callable[[Mapping[str, Any]], Answer]
 
-_HERE = Path(__file__).resolve().parent
-# The path in a wheel, and in a clone, where the file is among the tests.
-_PYLANCE = (
-    _HERE / "pylance_engine.py",
-    _HERE.parents[2] / "tests" / "conformance" / "pylance_engine.py",
-)
-
 
 class EngineError(Exception):
     """A command does not start, exits too early, or sends an invalid response."""
@@ -54,7 +48,8 @@ def opened(engine: str) -> Iterator[Ask]:
     if engine == "ours":
         yield answer
         return
-    command = _pylance_command() if engine == "pylance" else shlex.split(engine)
+    pylance = [sys.executable, str(Path(__file__).with_name("pylance_engine.py"))]
+    command = pylance if engine == "pylance" else shlex.split(engine)
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
@@ -69,10 +64,6 @@ def opened(engine: str) -> Iterator[Ask]:
     finally:
         process.terminate()
         process.wait()
-
-
-def _pylance_command() -> list[str]:
-    return [sys.executable, str(next(path for path in _PYLANCE if path.is_file()))]
 
 
 def _asked(to: IO[str], back: IO[str], request: Mapping[str, Any]) -> Answer:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark_lance.conformance.model import Answer
-from pyspark_lance.conformance.steps import BRANCH, HISTORIES, History
-from pyspark_lance.conformance.table_writer import write_history
-from pyspark_lance.conformance.wrong_tables import WRONG_TABLES, damaged_history
+from conformance.model import Answer
+from conformance.steps import BRANCH, HISTORIES, History
+from conformance.table_writer import write_history
+from conformance.wrong_tables import WRONG_TABLES, damaged_history
+
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions, read_manifest
 from pyspark_lance.table.version.table import Table
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark_lance.conformance.steps import History
+from conformance.steps import History
+
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.row_id_sequence import RowIdSequence

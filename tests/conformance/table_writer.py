@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from conformance import steps
+from conformance.model import Values
+from support.local_runner import LocalRunner
 
-from pyspark_lance.conformance import steps
-from pyspark_lance.conformance.model import Values
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
@@ -19,7 +20,7 @@ from pyspark_lance.table.dml.commit_changes import commit_changes
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
 from pyspark_lance.table.dml.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import ChangeSettings, RowAction, plan_change
-from pyspark_lance.table.dml.run_changes import LocalRunner, run_changes
+from pyspark_lance.table.dml.run_changes import run_changes
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table

@@ -9,7 +9,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark_lance.conformance.model import TableModel, Values
+from conformance.model import TableModel, Values
 
 FILE_ROWS = 3
 BRANCH = "trial"
