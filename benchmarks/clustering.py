@@ -1,6 +1,6 @@
 """Rows sorted by two columns: what it takes, and how much is read afterwards.
 
-python benchmarks/clustering.py [rows] [orders, such as linear,zorder]
+python benchmarks/clustering.py [rows] [--orders linear,zorder,hilbert]
 
 A table of 16 columns whose rows lie in no order is sorted in each order, in a process of its own on
 one core; both columns have a zone map.  Memory is looked at every 20 ms: the own one of the
@@ -10,46 +10,52 @@ condition: on one hundredth of the values of both columns, and of either of them
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
-import sys
-import tempfile
+import threading
+import time
 from pathlib import Path
 
-import lance
 import numpy as np
 import pyarrow as pa
-from pruning import ours, rows_read, theirs
-from timing import print_table
+from harness import (
+    in_child,
+    memory_mb,
+    print_table,
+    rows_read,
+    run,
+    scan,
+    scan_by_pylance,
+    scratch,
+    write_by_pylance,
+)
 
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
-ROWS = 10_000_000
 ROWS_PER_FILE = 1_000_000
 _BATCH_ROWS = 1 << 18
-_SORT = """
-import resource, sys, threading, time
-from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.version.table import Table
 
-def megabytes(name):
-    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-    return int(status[name].split()[0]) // 1024
 
-def watch():
-    global most
-    while True:
-        most = max(most, megabytes("RssAnon"))
-        time.sleep(0.02)
+def sort(path: str, order: str, rows: int) -> tuple[str, ...]:
+    """Sort in this process; return its processor seconds and memory."""
+    most = before = memory_mb("RssAnon")
 
-most = before = megabytes("RssAnon")
-threading.Thread(target=watch, daemon=True).start()
-result = compact(Table(sys.argv[1]), {"cluster_by": ("day", "place"), "order": sys.argv[2]})
-used = resource.getrusage(resource.RUSAGE_SELF)
-print(used.ru_utime + used.ru_stime, before, most, megabytes("VmHWM"), result.numRows)
-"""
+    def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, memory_mb("RssAnon"))
+            time.sleep(0.02)
+
+    threading.Thread(target=watch, daemon=True).start()
+    used = sum(os.times()[:2])
+    result = compact(Table(path), CompactionRequest(cluster_by=("day", "place"), order=order))
+    assert result.num_rows == rows
+    figures = (sum(os.times()[:2]) - used, before, most, memory_mb("VmHWM"))
+    return tuple(f"{figure:.0f}" for figure in figures)
 
 
 def build(path: str, rows: int) -> None:
@@ -83,59 +89,38 @@ def build(path: str, rows: int) -> None:
             yield pa.record_batch(columns, schema=schema)
 
     reader = pa.RecordBatchReader.from_batches(schema, batches())
-    lance.write_dataset(
-        reader, path, max_rows_per_file=ROWS_PER_FILE, enable_stable_row_ids=True,
-        data_storage_version="2.1",
-    )  # fmt: skip
+    write_by_pylance(path, reader, max_rows_per_file=ROWS_PER_FILE)
 
 
-def read_shares(path: str, rows: int) -> list[str]:
-    """For each condition the share of the rows that a scan looks at."""
+def read_shares(path: str, rows: int) -> list[float]:
+    """Return the percentage of the rows that a scan reads, for each condition."""
     days, places = "day >= 1500 AND day < 1530", "place >= '025000' AND place < '025500'"
     shares = []
     for condition in (f"{days} AND {places}", days, places):
-        assert ours(path, condition) == theirs(path, condition)
-        shares.append(f"{100 * rows_read(path, condition) / rows:.2f}")
+        assert scan(path, condition) == scan_by_pylance(path, condition)
+        shares.append(100 * rows_read(path, condition) / rows)
     return shares
 
 
-def main() -> None:
-    """Prints the table."""
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
-    orders = sys.argv[2].split(",") if len(sys.argv) > 2 else ["linear", "zorder", "hilbert"]
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
+def main(rows: int = 10_000_000, *, orders: tuple = ("linear", "zorder", "hilbert")) -> None:
     table = []
-    try:
-        first = f"{folder}/first"
-        build(first, rows)
+    with scratch() as folder:
+        build(f"{folder}/first", rows)
         for order in ["as written", *orders]:
             path, figures = f"{folder}/{order}", ("", "", "", "")
-            shutil.copytree(first, path)
+            shutil.copytree(f"{folder}/first", path)
             if order != "as written":
-                done = subprocess.run(
-                    [sys.executable, "-c", _SORT, path, order],
-                    check=True, capture_output=True, text=True,
-                )  # fmt: skip
-                seconds, before, own, peak, sorted_rows = done.stdout.split()
-                assert int(sorted_rows) == rows
-                figures = (f"{float(seconds):.0f}", before, own, peak)
+                figures = in_child(sort, path, order, rows)
             create_zone_maps(Table(path), ["day", "place"])
             manifest = Path(path, Snapshot.open(Table(path)).file.location.path).stat().st_size
-            shares = read_shares(path, rows)
-            table.append((order, *figures, f"{manifest / 1e6:.1f}", *shares))
+            table.append((order, *figures, f"{manifest / 1e6:.1f}", *read_shares(path, rows)))
             shutil.rmtree(path)
-    finally:
-        shutil.rmtree(folder)
-    print_table(
-        f"{rows:,} rows sorted by two columns (python benchmarks/clustering.py)",
-        (
-            "order", "seconds of the processor", "MB at the start", "MB at most", "with files",
-            "MB of manifest",
-            "% read: both columns", "% read: the first", "% read: the second",
-        ),
-        table,
-    )  # fmt: skip
+    header = (
+        "order | seconds of the processor | MB at the start | MB at most | with files | "
+        "MB of manifest | % read: both columns | % read: the first | % read: the second"
+    )
+    print_table(f"{rows:,} rows sorted by two columns", header, table)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

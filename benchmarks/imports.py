@@ -1,25 +1,23 @@
 """What each kind of Spark's Python processes imports: python benchmarks/imports.py.
 
-Milliseconds of processor time, the least of some runs: of PySpark's own modules, from the archive
-without compiled modules and with them (``plugin install``), of our work with its imports, and of
-a worker from its fork to the end of its first work, by PySpark's daemon and by ours.
+Milliseconds of processor time, the least of some runs: of PySpark's modules, from the archive
+without compiled modules and with them (``plugin install``), of this package's work with its
+imports, and of a worker from its fork to the end of its first work, by PySpark's daemon and by
+ours.
 ``--modules KIND`` lists what one kind imports.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pyspark
-from timing import print_table
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-from kinds_of_work import PROCESSES, run
+from harness import print_table, run, scratch
+from kinds_of_work import PROCESSES
+from kinds_of_work import run as run_work
 
 from pyspark_lance.spark.compiled_archives import compile_archives
 
@@ -40,7 +38,7 @@ def of_daemon(archives: list[Path], repeats: int) -> float:
 
 def of_worker(kind: str, folder: Path, daemon: str, repeats: int) -> float:
     """Seconds of a worker that a daemon has forked."""
-    runs = [run(kind, folder, daemon) for _ in range(repeats)]
+    runs = [run_work(kind, folder, daemon) for _ in range(repeats)]
     return min(one["spark"] + one["own"] for one in runs)
 
 
@@ -53,37 +51,32 @@ def archives_of(folder: Path) -> list[Path]:
     return sorted(library.iterdir())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--modules", choices=sorted(PROCESSES))
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
+def main(*, repeats: int = 5, modules: str = "") -> None:
+    with scratch() as name:
         folder = Path(name)
-        run("prepare", folder)
-        if given.modules:
-            print("\n".join(run(given.modules, folder)["modules"]))
+        run_work("prepare", folder)
+        if modules:
+            print("\n".join(run_work(modules, folder)["modules"]))
             return
         rows = []
         for kind in PROCESSES:
-            runs = [run(kind, folder) for _ in range(given.repeats)]
-            modules = [module.split(".")[0] for module in runs[0]["modules"]]
+            runs = [run_work(kind, folder) for _ in range(repeats)]
+            loaded = [module.split(".")[0] for module in runs[0]["modules"]]
             seconds = min(one["own"] for one in runs)
-            counts = (str(modules.count(package)) for package in COUNTED)
-            rows.append((kind, f"{1000 * seconds:.0f}", str(len(modules)), *counts))
-        header = ("work", "ms", "modules", *COUNTED)
-        print_table("Our part of a process: imports and work", header, rows)
+            counts = map(loaded.count, COUNTED)
+            rows.append((kind, f"{1000 * seconds:.0f}", len(loaded), *counts))
+        print_table(
+            "A process of Spark: imports and work", ("work", "ms", "modules", *COUNTED), rows
+        )
         rows = []
         for kind in [kind for kind, module in PROCESSES.items() if module == "pyspark.worker"]:
-            spent = [of_worker(kind, folder, one, given.repeats) for one in DAEMONS]
+            spent = [of_worker(kind, folder, one, repeats) for one in DAEMONS]
             rows.append((kind, *(f"{1000 * seconds:.0f}" for seconds in spent)))
         print_table("A worker from its fork on, ms, by the daemon", ("work", *DAEMONS), rows)
-        archives = archives_of(folder)
-        plain = of_daemon(archives, given.repeats)
-        compiled = of_daemon(compile_archives(folder), given.repeats)
-        rows = [("sources", f"{1000 * plain:.0f}"), ("compiled", f"{1000 * compiled:.0f}")]
-        print_table("PySpark's part, from archives with", ("modules", "ms"), rows)
+        archives = {"sources": archives_of(folder), "compiled": compile_archives(folder)}
+        rows = [(name, f"{1000 * of_daemon(of, repeats):.0f}") for name, of in archives.items()]
+        print_table("PySpark's modules, from archives with", "modules | ms", rows)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,65 +1,79 @@
-"""Few rows by a random key, with indices and without: python benchmarks/indices.py [rows] [--ids].
+"""Few rows by a condition, against pylance, with the file cache warm and one core for pylance.
 
-The same table and the same indices for both readers, one core for pylance, file cache warm.  Each
-time includes opening the table, planning and reading; "first" is of a version that this process
-has not looked at.  With ``--ids`` the table has no other column, as for 100 million rows.
-Building is measured in processor time and memory of a process of its own.
+    python benchmarks/indices.py [rows] [--ids]
+    python benchmarks/indices.py sorted-rows [rows]
+
+By a random key, with scalar indices and without; the same table and the same indices
+for both. "first" is of a version that this process has not opened. With ``--ids`` the table
+has no other column, as for 100 million rows. Building is measured in processor time and memory of a
+process of its own. ``sorted-rows``: by a sorted column, with a zone map and without. Each
+time includes opening the table, planning and reading.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
-os.environ.setdefault("LANCE_CPU_THREADS", "1")
-os.environ.setdefault("LANCE_IO_THREADS", "1")
+from harness import (
+    fastest,
+    in_child,
+    limit_pylance_to_one_thread,
+    memory_mb,
+    print_table,
+    rows_read,
+    run,
+    scan,
+    scan_by_pylance,
+    scratch,
+    timed,
+    write_by_pylance,
+)
+
+if __name__ == "__main__":
+    limit_pylance_to_one_thread()
 
 import lance
 import numpy as np
 import pyarrow as pa
-from pruning import ours, rows_read
-from timing import best, print_table
 
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.dml.key_filter import KeyCollector, KeyFilter, hash_keys
 from pyspark_lance.table.dml.plain_merge import PlainMerge, target_tasks
 from pyspark_lance.table.dml.row_change import RowAction, plan_change
-from pyspark_lance.table.index_build.column_indices import drop_index, optimize_indices
+from pyspark_lance.table.index_build.column_indices import (
+    create_index,
+    drop_index,
+    optimize_indices,
+)
+from pyspark_lance.table.index_build.index_plan import IndexRequest
+from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.table import Table
 
-ROWS = 1_000_000
 ROWS_PER_FILE = 5_000_000
+WANTED = 100
 _BATCH_ROWS = 1 << 20
 _MAX_ROWS_READ = 1 << 23
-_BUILD = """
-import resource, sys
-path, column, kind = sys.argv[1:]
-{make}
-used = resource.getrusage(resource.RUSAGE_SELF)
-status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-print(used.ru_utime + used.ru_stime, int(status["VmHWM"].split()[0]) // 1024)
-"""
-_OURS = """
-from pyspark_lance.table.index_build.column_indices import create_index
-from pyspark_lance.table.index_build.index_plan import IndexRequest
-from pyspark_lance.table.version.table import Table
-create_index(Table(path), IndexRequest((column,), kind))
-"""
-_THEIRS = """
-import lance
-lance.dataset(path).create_scalar_index(column, kind.upper())
-"""
 
 
-def build(path: str, rows: int, ids_only: bool) -> np.ndarray:
+def write_sorted(path: str, rows: int) -> None:
+    """Rows by ascending id, with a number each."""
+    rng = np.random.default_rng(1)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, rows, _BATCH_ROWS):
+            ids = np.arange(start, min(rows, start + _BATCH_ROWS))
+            yield pa.record_batch({"id": ids, "x": rng.random(len(ids))})
+
+    schema = pa.schema({"id": pa.int64(), "x": pa.float64()})
+    reader = pa.RecordBatchReader.from_batches(schema, batches())
+    write_by_pylance(path, reader, max_rows_per_file=ROWS_PER_FILE)
+
+
+def write_random(path: str, rows: int, ids_only: bool) -> np.ndarray:
     """Rows in the random order of a unique id, with two texts each; returns the ids."""
     rng = np.random.default_rng(1)
     ids = rng.permutation(rows)
@@ -76,41 +90,32 @@ def build(path: str, rows: int, ids_only: bool) -> np.ndarray:
                 columns["text"] = pa.array(rng.integers(0, 1 << 60, count)).cast(pa.string())
             yield pa.record_batch(columns, schema)
 
-    lance.write_dataset(
-        pa.RecordBatchReader.from_batches(schema, batches()), path,
-        max_rows_per_file=ROWS_PER_FILE, enable_stable_row_ids=True, data_storage_version="2.1",
-    )  # fmt: skip
+    reader = pa.RecordBatchReader.from_batches(schema, batches())
+    write_by_pylance(path, reader, max_rows_per_file=ROWS_PER_FILE)
     return ids
 
 
-def built(path: str, column: str, kind: str, make: str) -> tuple[str, str]:
-    """Processor seconds and megabytes of a process that makes an index."""
-    threads = ("LANCE_CPU_THREADS", "LANCE_IO_THREADS")  # pylance waits for ever with one
-    others = {name: value for name, value in os.environ.items() if name not in threads}
-    code = _BUILD.format(make=make)
-    done = subprocess.run(
-        [sys.executable, "-c", code, path, column, kind],
-        check=True, env=others, capture_output=True, text=True,
-    )  # fmt: skip
-    seconds, megabytes = done.stdout.split()[-2:]
-    return f"{float(seconds):.1f}", megabytes
+def build(path: str, column: str, kind: str, is_ours: bool) -> tuple[str, str]:
+    """Return processor seconds and megabytes of this process, after it made an index."""
+    # pylance waits for ever with one thread.
+    os.environ.pop("LANCE_CPU_THREADS", None)
+    os.environ.pop("LANCE_IO_THREADS", None)
+    if is_ours:
+        create_index(Table(path), IndexRequest((column,), kind))
+    else:
+        lance.dataset(path).create_scalar_index(column, kind.upper())
+    return f"{sum(os.times()[:2]):.1f}", f"{memory_mb('VmHWM'):.0f}"
 
 
-def compare_builds(path: str, kinds: dict[str, str]) -> list[tuple[str, ...]]:
-    """Builds each index by pylance and by us; ours stay."""
+def compare_builds(path: str, kinds: dict[str, str]) -> list[tuple[object, ...]]:
+    """Build each index by pylance and by this package, whose index stays."""
     table = []
     for column, kind in kinds.items():
-        theirs_used = built(path, column, kind, _THEIRS)
+        theirs = in_child(build, path, column, kind, False)
         drop_index(Table(path), f"{column}_idx")
-        table.append((f"{kind} of {column}", *built(path, column, kind, _OURS), *theirs_used))
+        ours = in_child(build, path, column, kind, True)
+        table.append((f"{kind} of {column}", *ours, *theirs))
     return table
-
-
-def joined(path: str) -> tuple[str, ...]:
-    """Processor seconds of merging the segments of the B-tree."""
-    start = time.process_time()
-    done = optimize_indices(Table(path), "id_idx")
-    return (f"{done.num_segments} segments of id_idx", f"{time.process_time() - start:.1f}")
 
 
 def bytes_read(work: Callable[[], object]) -> Counter[str]:
@@ -138,7 +143,7 @@ def bytes_read(work: Callable[[], object]) -> Counter[str]:
     return asked
 
 
-def merged(path: str, ids: np.ndarray, state: str) -> tuple[str, ...]:
+def merged(path: str, ids: np.ndarray, state: str) -> tuple[object, ...]:
     """What a merge of 1,000 keys reads of the target to find its rows, without Spark."""
     merge = PlainMerge((0,), ("id",), RowAction.DELETE, {}, None)
     source = KeyCollector()
@@ -153,15 +158,12 @@ def merged(path: str, ids: np.ndarray, state: str) -> tuple[str, ...]:
     keys = source.result()
     assert keys is not None
     whole = bytes_read(lambda: found(keys.without_values()))["data"]
-    start = time.process_time()
-    read = bytes_read(lambda: found(keys))
-    seconds = f"{time.process_time() - start:.2f}"
+    cost, read = timed(bytes_read, lambda: found(keys))
     share = f"{100 * read['data'] / whole:.1f} %"
-    return state, f"{whole:,}", f"{read['data']:,}", share, f"{read['_indices']:,}", seconds
+    return state, whole, read["data"], share, read["_indices"], cost.processor
 
 
 def conditions_of(ids: np.ndarray, ids_only: bool) -> dict[str, str]:
-    """What is asked for."""
     some = ", ".join(map(str, ids[:: len(ids) // 1_000][:1_000].tolist()))
     of_ids = {"one id": f"id = {ids[7]}", "1,000 ids": f"id IN ({some})"}
     if ids_only:
@@ -172,73 +174,76 @@ def conditions_of(ids: np.ndarray, ids_only: bool) -> dict[str, str]:
     }
 
 
-def theirs(path: str, condition: str, columns: list[str] | None = None) -> int:
-    """How many rows pylance finds in the table as it is now."""
-    return lance.dataset(path).to_table(filter=condition, columns=columns).num_rows
-
-
 def first(path: str, condition: str) -> float:
-    """Seconds of our first scan of a version."""
+    """Return the seconds of the first scan of a version by this package."""
     snapshots._cache.clear()
-    start = time.perf_counter()
-    ours(path, condition)
-    return time.perf_counter() - start
+    return timed(scan, path, condition)[0].clock
 
 
-def compared(path: str, conditions: dict[str, str], state: str) -> list[tuple[str, ...]]:
-    """A row for each condition."""
+def compare(path: str, conditions: dict[str, str], state: str) -> list[tuple[object, ...]]:
+    """Return a row for each condition."""
     table = []
     for what, condition in conditions.items():
-        assert ours(path, condition) == theirs(path, condition)
+        assert scan(path, condition) == scan_by_pylance(path, condition)
         once = min(first(path, condition) for _ in range(3))
-        times = [best(partial(f, path, condition), 7) for f in (ours, theirs)]
-        read = f"{rows_read(path, condition):,}"
-        opened = f"{bytes_read(partial(ours, path, condition))['_indices']:,}"
-        seen = (f"{one * 1e3:.1f}" for one in (once, *times))
-        table.append((what, state, read, opened, *seen))
+        works = (partial(one, path, condition) for one in (scan, scan_by_pylance))
+        seen = (f"{1e3 * one:.1f}" for one in (once, *(fastest(work, 7).clock for work in works)))
+        opened = bytes_read(partial(scan, path, condition))["_indices"]
+        table.append((what, state, rows_read(path, condition), opened, *seen))
     return table
 
 
-def main() -> None:
-    """Prints the tables."""
-    numbers = [argument for argument in sys.argv[1:] if argument.isdigit()]
-    rows, ids_only = int(numbers[0]) if numbers else ROWS, "--ids" in sys.argv
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
-    command = f"python benchmarks/indices.py {rows}{' --ids' * ids_only}"
-    print(f"load {os.getloadavg()[0]:.1f}")
-    try:
+def random(rows: int = 1_000_000, *, ids: bool = False) -> None:
+    """Few rows by a random key, with scalar indices and without."""
+    with scratch() as folder:
         path = f"{folder}/t"
-        ids = build(path, rows, ids_only)
-        conditions = conditions_of(ids, ids_only)
-        # Without an index a table as large as that is read for seconds, again and again.
-        table = [] if rows > _MAX_ROWS_READ else compared(path, conditions, "no")
-        kinds = {"id": "btree"} if ids_only else {"id": "btree", "kind": "bitmap"}
-        builds = compare_builds(path, kinds)
-        print_table(
-            f"Building indices of {rows:,} rows, processor seconds and MB ({command})",
-            ("what", "ours", "MB", "pylance", "MB"),
-            builds,
-        )
-        table += compared(path, conditions, "yes")
-        merges = [merged(path, ids, "yes")]
+        keys = write_random(path, rows, ids)
+        conditions = conditions_of(keys, ids)
+        # Without an index, scans of so large a table take seconds each.
+        table = [] if rows > _MAX_ROWS_READ else compare(path, conditions, "no")
+        kinds = {"id": "btree"} if ids else {"id": "btree", "kind": "bitmap"}
+        title = f"Building indices of {rows:,} rows, processor seconds and MB"
+        print_table(title, "what | ours | MB | pylance | MB", compare_builds(path, kinds))
+        table += compare(path, conditions, "yes")
+        merges = [merged(path, keys, "yes")]
         if rows > _MAX_ROWS_READ:
-            print_table("Joining segments", ("what", "processor seconds"), [joined(path)])
-            table += compared(path, conditions, "joined")
-            merges.append(merged(path, ids, "joined"))
-        print_table(
-            f"Few of {rows:,} rows in random order, milliseconds ({command})",
-            ("what", "indices", "rows we read", "index bytes", "ours, first", "ours", "pylance"),
-            table,
-        )
-        print_table(
-            f"Finding the rows of a merge of 1,000 keys among {rows:,} ({command})",
-            ("indices", "bytes of the column", "bytes read", "share", "index bytes", "seconds"),
-            merges,
-        )
-        print(f"load {os.getloadavg()[0]:.1f}")
-    finally:
-        shutil.rmtree(folder)
+            cost, done = timed(optimize_indices, Table(path), "id_idx")
+            joined = (f"{done.num_segments} segments of id_idx", cost.processor)
+            print_table("Merging segments", "what | processor seconds", [joined])
+            table += compare(path, conditions, "joined")
+            merges.append(merged(path, keys, "joined"))
+        title = f"Few of {rows:,} rows in random order, milliseconds"
+        header = "what | indices | rows we read | index bytes | ours, first | ours | pylance"
+        print_table(title, header, table)
+        title = f"Finding the rows of a merge of 1,000 keys among {rows:,}"
+        header = "indices | bytes of the column | bytes read | share | index bytes | seconds"
+        print_table(title, header, merges)
+
+
+def sorted_rows(rows: int = 100_000_000) -> None:
+    """Few rows by a sorted column, with a zone map and without."""
+    conditions = {
+        f"{WANTED} rows in a row": f"id >= {rows // 3} AND id < {rows // 3 + WANTED}",
+        "one row": f"id = {rows // 2}",
+        "none": f"id > {rows}",
+    }
+    table: list[tuple[object, ...]] = []
+    with scratch() as folder:
+        path = f"{folder}/sorted"
+        write_sorted(path, rows)
+        for state, repeats in (("no", 1), ("yes", 5)):
+            if state == "yes":
+                cost, made = timed(create_zone_maps, Table(path), ["id"])
+                zones = f"{made.num_zones:,} zones"
+                table.append(("making the zone map", zones, rows, f"{cost.processor:.1f}", ""))
+            for what, condition in conditions.items():
+                assert scan(path, condition) == scan_by_pylance(path, condition)
+                works = (partial(one, path, condition) for one in (scan, scan_by_pylance))
+                times = (f"{fastest(work, repeats).clock:.4f}" for work in works)
+                table.append((what, state, rows_read(path, condition), *times))
+    header = "what | zone map | rows we read | ours | pylance"
+    print_table(f"Few of {rows:,} sorted rows, seconds", header, table)
 
 
 if __name__ == "__main__":
-    main()
+    run(random, sorted_rows)

@@ -8,28 +8,13 @@ itself.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from timing import print_table
-
-from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
-from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.write.write_table import (
-    WriteSettings,
-    commit_write,
-    plan_write,
-    write_rows,
-)
+from harness import in_child, memory_mb, plan, print_table, run, scratch, write
 
 MIB = 1 << 20
 
@@ -82,22 +67,21 @@ def long_lists(rows: int, size: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"id": [start], "x": lists})
 
 
-def write(path: str, batches: Iterator[pa.RecordBatch], version: str) -> str:
-    first = next(batches)
+class Batches:
+    """Batches that are made as they are written."""
 
-    def chained() -> Iterator[pa.RecordBatch]:
-        yield first
-        yield from batches
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._first, self._rest = next(batches), batches
+        self.schema = self._first.schema
 
-    settings = WriteSettings(file_version=version)
-    plan = plan_write(Table(path), first.schema, settings, existing=open_existing(Table(path)))
-    commit_write(plan, write_rows(plan, chained()))
-    return ""
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        yield self._first
+        yield from self._rest
 
 
 def scan(path: str) -> str:
     largest = most = count = 0
-    for task in plan_scan(Snapshot.open(Table(path)), ScanRequest(parallelism=1)):
+    for task in plan(path, parallelism=1):
         for batch in task.run():
             count += batch.num_rows
             most = max(most, batch.num_rows)
@@ -105,17 +89,12 @@ def scan(path: str) -> str:
     return f"{count:,} rows, batches of up to {most:,} rows and {largest / MIB:.0f} MiB"
 
 
-def memory() -> tuple[int, int]:
-    """Bytes that this process allocated, and those that are resident."""
-    status = Path("/proc/self/status").read_text()
-    allocated, resident = (
-        int(status.split(name)[1].split()[0]) * 1024 for name in ("RssAnon:", "VmRSS:")
-    )
-    return allocated, resident
+def grow(action: Callable[[], str | None]) -> tuple[str, ...]:
+    """Return MiB allocated, resident and of the process, seconds and a note; runs in a child."""
 
+    def memory() -> tuple[float, float]:
+        return memory_mb("RssAnon"), memory_mb("VmRSS")
 
-def measured(action: Callable[[], str], pipe) -> None:
-    """Runs in a child: the growth of memory, sampled every few milliseconds."""
     start = peak = memory()
     done = threading.Event()
 
@@ -133,62 +112,38 @@ def measured(action: Callable[[], str], pipe) -> None:
     seconds = time.perf_counter() - began
     done.set()
     watcher.join()
-    pipe.send((peak[0] - start[0], peak[1] - start[1], peak[1], seconds, note))
+    sizes = (peak[0] - start[0], peak[1] - start[1], peak[1])
+    return (*(f"{size:.0f}" for size in sizes), f"{seconds:.1f}", note or "")
 
 
-def grow(action: Callable[[], str]) -> tuple[str, str, str, str, str]:
-    """MiB allocated, resident and of the process, seconds and a note of ``action`` in a child."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=measured, args=(action, sender))
-    child.start()
-    allocated, resident, whole, seconds, note = receiver.recv()
-    child.join()
-    sizes = (f"{size / MIB:.0f}" for size in (allocated, resident, whole))
-    return (*sizes, f"{seconds:.1f}", note)
+TABLES: dict[str, Callable[[float], Iterator[pa.RecordBatch]]] = {
+    "200,000 vectors of 768 float32": lambda scale: vectors(int(200_000 * scale)),
+    "1,000,000 rows of 10 columns": lambda scale: narrow(int(1_000_000 * scale)),
+    "3,000,000 rows of 10 columns": lambda scale: narrow(int(3_000_000 * scale)),
+    "20 binaries of 16 MB": lambda scale: wide(20, int(16_000_000 * scale), pa.binary()),
+    "20 strings of 16 MB": lambda scale: wide(20, int(16_000_000 * scale), pa.string()),
+    "60,000 strings of 50 KB": lambda scale: long_strings(int(60_000 * scale), 50_000),
+    "20 binaries of 100 MB": lambda scale: wide(20, int(100_000_000 * scale), pa.binary()),
+    "20 lists of 10,000,000 items": lambda scale: long_lists(20, int(10_000_000 * scale)),
+}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--versions", nargs="*", default=["2.0", "2.1", "2.2"])
-    parser.add_argument("--only", default="", help="measure the tables whose name has this in it")
-    arguments = parser.parse_args()
-    versions = arguments.versions
+def main(*, versions: tuple = ("2.0", "2.1", "2.2"), only: str = "", scale: float = 1.0) -> None:
     rows = []
     for version in versions:
-        cases = {
-            "200,000 vectors of 768 float32": lambda: vectors(200_000),
-            "1,000,000 rows of 10 columns": lambda: narrow(1_000_000),
-            "3,000,000 rows of 10 columns": lambda: narrow(3_000_000),
-            "20 binaries of 16 MB": lambda: wide(20, 16_000_000, pa.binary()),
-            "20 strings of 16 MB": lambda: wide(20, 16_000_000, pa.string()),
-            "60,000 strings of 50 KB": lambda: long_strings(60_000, 50_000),
-            "20 binaries of 100 MB": lambda: wide(20, 100_000_000, pa.binary()),
-            "20 lists of 10,000,000 items": lambda: long_lists(20, 10_000_000),
-        }
-        for name, make in cases.items():
-            if arguments.only not in name:
-                continue
-            folder = tempfile.mkdtemp(prefix="pyspark-lance-memory-")
-            path = f"{folder}/t"
-            # Made here, read by the child: the closures are run right away.
-            found = grow(lambda: write(path, make(), version))  # noqa: B023
-            rows.append((version, "write", name, *found))
-            found = grow(lambda: scan(path))  # noqa: B023
-            rows.append((version, "scan", name, *found))
-            shutil.rmtree(folder)
-    header = (
-        "version",
-        "action",
-        "table",
-        "allocated MiB",
-        "resident MiB",
-        "process",
-        "s",
-        "batches",
-    )
+        for name in (name for name in TABLES if only in name):
+            with scratch() as folder:
+                # Made by the child that writes them.
+                actions = {
+                    "write": lambda: write(path, Batches(make(scale)), file_version=version),  # noqa: B023
+                    "scan": lambda: scan(path),  # noqa: B023
+                }
+                path, make = f"{folder}/t", TABLES[name]
+                for what, action in actions.items():
+                    rows.append((version, what, name, *in_child(grow, action, start="fork")))
+    header = "version | action | table | allocated MiB | resident MiB | process | s | batches"
     print_table("Peak growth of memory", header, rows)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

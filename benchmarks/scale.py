@@ -1,6 +1,6 @@
 """How costs grow with fragments, versions and files, and what they are for a table of 10 PB.
 
-python benchmarks/scale.py [--fragments 50000 200000] [--versions 1000 10000] [--files 20000 80000]
+python benchmarks/scale.py [--fragments 50000,200000] [--versions 1000,10000] [--files 20000,80000]
 
 Every cost is measured at two sizes; the line through both gives the slope, and the cost at the size
 of the last column.  Seconds are those of the processor, memory is the growth of the peak, each in a
@@ -9,18 +9,13 @@ process of its own.  Of the data files only the names exist.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import pickle
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from many_fragments import append_rows, build, measured, peak_mb, timed
+from harness import in_child, memory_mb, print_table, run, scratch, timed
+from many_fragments import append_rows, build
 from many_versions import make_table
-from timing import print_table
 
 from pyspark_lance.metafile.manifest_file import latest_version
 from pyspark_lance.store.local_store import LocalStore
@@ -39,51 +34,49 @@ Costs = dict[str, float]
 
 def open_table(path: str) -> Costs:
     """Open a version."""
-    before = peak_mb()
-    seconds, snapshot = timed(lambda: Snapshot.open(Table(path)))
+    before = memory_mb("VmHWM")
+    cost, snapshot = timed(lambda: Snapshot.open(Table(path)))
     return {
         "manifest, MB": Path(path, snapshot.file.location.path).stat().st_size / MB,
-        "open, s": seconds,
-        "open, MB of memory": peak_mb() - before,
+        "open, s": cost.processor,
+        "open, MB of memory": memory_mb("VmHWM") - before,
     }
 
 
 def plan(path: str) -> Costs:
     """Plan a scan of all rows, and pickle its tasks."""
     snapshot = Snapshot.open(Table(path))
-    before = peak_mb()
-    seconds, tasks = timed(
-        lambda: [pickle.dumps(one) for one in plan_scan(snapshot, ScanRequest())]
-    )
+    before = memory_mb("VmHWM")
+    cost, tasks = timed(lambda: [pickle.dumps(one) for one in plan_scan(snapshot, ScanRequest())])
     return {
-        "plan a full scan, s": seconds,
-        "plan a full scan, MB of memory": peak_mb() - before,
+        "plan a full scan, s": cost.processor,
+        "plan a full scan, MB of memory": memory_mb("VmHWM") - before,
         "tasks of a full scan, MB sent": sum(map(len, tasks)) / MB,
     }
 
 
 def append(path: str) -> Costs:
     """Append in a process that has read the table, with the manifest in its cache."""
-    before = peak_mb()
+    before = memory_mb("VmHWM")
     append_rows(path)
     return {
-        "append, s": min(timed(lambda: append_rows(path))[0] for _ in range(3)),
-        "append, MB of memory": peak_mb() - before,
+        "append, s": min(timed(append_rows, path)[0].processor for _ in range(3)),
+        "append, MB of memory": memory_mb("VmHWM") - before,
     }
 
 
 def look_up(path: str) -> Costs:
     """Find the newest version of a folder."""
     store = LocalStore(path)
-    seconds = min(timed(lambda: latest_version(store))[0] for _ in range(5))
+    seconds = min(timed(latest_version, store)[0].processor for _ in range(5))
     return {"find the newest version in a folder, s": seconds}
 
 
 def clean_up(path: str) -> Costs:
     """List the files of a table, and find that there is nothing to remove."""
-    before = peak_mb()
-    seconds, _ = timed(lambda: cleanup_old_versions(Table(path)))
-    return {"cleanup, s": seconds, "cleanup, MB of memory": peak_mb() - before}
+    before = memory_mb("VmHWM")
+    cost, _ = timed(cleanup_old_versions, Table(path))
+    return {"cleanup, s": cost.processor, "cleanup, MB of memory": memory_mb("VmHWM") - before}
 
 
 def files(path: str, count: int) -> None:
@@ -100,28 +93,26 @@ SIZES: dict[str, tuple[Callable[[str, int], None], tuple[Callable[[str], Costs],
     "versions": (make_table, (look_up,), VERSIONS),
     "files": (files, (clean_up,), FRAGMENTS),
 }
-STEPS = {step.__name__: step for _, steps, _ in SIZES.values() for step in steps}
 
 
 def costs_at(kind: str, count: int) -> Costs:
-    """Measure all steps of a kind on a table of this size."""
+    """Measure all steps of a kind on a table of this size, each in a process of its own."""
     make, steps, _ = SIZES[kind]
-    with tempfile.TemporaryDirectory(prefix="pyspark-lance-bench-") as folder:
-        path = f"{folder}/table"
-        make(path, count)
-        return {k: v for step in steps for k, v in measured(step.__name__, path, __file__).items()}
+    with scratch() as folder:
+        make(f"{folder}/table", count)
+        costs = [in_child(step, f"{folder}/table") for step in steps]
+    return {name: cost for one in costs for name, cost in one.items()}
 
 
-def main() -> None:
-    """Print a row for each cost."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fragments", type=int, nargs=2, default=[50_000, 200_000])
-    parser.add_argument("--versions", type=int, nargs=2, default=[1_000, 10_000])
-    parser.add_argument("--files", type=int, nargs=2, default=[20_000, 80_000])
-    asked = parser.parse_args()
+def main(
+    *,
+    fragments: tuple = (50_000, 200_000),
+    versions: tuple = (1_000, 10_000),
+    files: tuple = (20_000, 80_000),
+) -> None:
     rows = []
-    for kind, (_, _, target) in SIZES.items():
-        small, large = getattr(asked, kind)
+    for kind, sizes in (("fragments", fragments), ("versions", versions), ("files", files)):
+        (small, large), target = sizes, SIZES[kind][2]
         low, high = costs_at(kind, small), costs_at(kind, large)
         for name in low:
             slope = (high[name] - low[name]) / (large - small)
@@ -130,14 +121,8 @@ def main() -> None:
                 name, f"{low[name]:.3g} at {small:,} {kind}", f"{high[name]:.3g} at {large:,}",
                 f"{slope * 1e6:,.3g}", f"{there:,.3g} at {target:,}",
             ))  # fmt: skip
-    header = ("what", "small", "large", "for each million", "extrapolated")
-    print_table(
-        f"Growth of costs, load {os.getloadavg()[0]:.1f} (python benchmarks/scale.py)", header, rows
-    )
+    print_table("Growth of costs", "what | small | large | for each million | extrapolated", rows)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in STEPS:
-        print(json.dumps(STEPS[sys.argv[1]](sys.argv[2])))
-    else:
-        main()
+    run(main)

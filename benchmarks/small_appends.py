@@ -9,12 +9,7 @@ makes no ``fsync``, ours six.  Through Spark: ``lance_spark.py "20 appends"``.
 
 from __future__ import annotations
 
-import os
-import shutil
 import statistics
-import sys
-import tempfile
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -22,7 +17,7 @@ from multiprocessing import get_context
 import lance
 import numpy as np
 import pyarrow as pa
-from timing import print_table
+from harness import Cost, print_table, run, scratch, timed
 
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.table.version.snapshot import open_existing
@@ -58,57 +53,37 @@ def append_theirs(path: str) -> None:
     lance.write_dataset(rows(), path, mode="append", enable_stable_row_ids=True)
 
 
-def timed(function: Callable[..., object], *given: object) -> tuple[object, float, float]:
-    """What it returns, seconds by the clock and of the processor, of this process."""
-    used, start = time.process_time(), time.perf_counter()
-    answer = function(*given)
-    return answer, time.perf_counter() - start, time.process_time() - used
-
-
-def appends(folder: str, count: int) -> dict[str, list[tuple[float, float]]]:
+def appends(folder: str, count: int) -> dict[str, list[Cost]]:
     """Seconds by the clock and of the processor of each append, by step."""
     steps = (plan, write, commit, append_theirs)
-    found: dict[str, list[tuple[float, float]]] = {step.__name__: [] for step in steps}
+    found: dict[str, list[Cost]] = {step.__name__: [] for step in steps}
     pools = {step: ProcessPoolExecutor(1, get_context("spawn")) for step in steps}
 
-    def run(step: Callable[..., object], *given: object) -> object:
-        answer, *seconds = pools[step].submit(timed, step, *given).result()
-        found[step.__name__].append((seconds[0], seconds[1]))
+    def run_step(step: Callable[..., object], *given: object) -> object:
+        cost, answer = pools[step].submit(timed, step, *given).result()
+        found[step.__name__].append(cost)
         return answer
 
     for _ in range(count):
-        planned = run(plan, f"{folder}/ours")
-        run(commit, planned, run(write, planned))
-        run(append_theirs, f"{folder}/theirs")
+        planned = run_step(plan, f"{folder}/ours")
+        run_step(commit, planned, run_step(write, planned))
+        run_step(append_theirs, f"{folder}/theirs")
     for pool in pools.values():
         pool.shutdown()
     return found
 
 
-def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 300
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
-    try:
+def main(count: int = 300) -> None:
+    with scratch() as folder:
         found = appends(folder, count)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     table = []
     for at in (at for at in AT if at <= count):
-        cells = [
-            " ".join(
-                f"{1000 * statistics.median(pair[way] for pair in taken[at - NEIGHBOURS : at]):.1f}"
-                for way in (0, 1)
-            )
-            for taken in found.values()
-        ]
-        table.append((f"{at}", *cells))
-    print_table(
-        "An append of 100 rows, ms by the clock and of the processor, load "
-        f"{os.getloadavg()[0]:.1f} (python benchmarks/small_appends.py)",
-        ("versions", "planning", "writing", "committing", "pylance, all of it"),
-        table,
-    )
+        costs = [zip(*taken[at - NEIGHBOURS : at], strict=True) for taken in found.values()]
+        cells = (" ".join(f"{1000 * statistics.median(one):.1f}" for one in cost) for cost in costs)
+        table.append((at, *cells))
+    header = "versions | planning | writing | committing | pylance, all of it"
+    print_table("An append of 100 rows, ms by the clock and of the processor", header, table)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -7,14 +7,14 @@ It imports no more than such a script does.
 import os
 import sys
 
+from harness import processor_seconds
 from pyspark.sql import SparkSession
-from timing import processor_seconds
 
 if __name__ == "__main__":
     form, path = sys.argv[1:]
     spark = SparkSession.builder.getOrCreate()
     if form == "nothing":
-        from nothing import Nothing
+        from sources import Nothing
 
         spark.dataSource.register(Nothing)
     spark.range(100).write.format(form).mode("append").save(path)

@@ -1,235 +1,167 @@
-"""Tables without Spark, against pylance: python benchmarks/table.py.
+"""Tables without Spark, against pylance: python benchmarks/table.py [--rows 4000000].
 
-Ratios are pylance's time divided by ours, on the same files; above 1 we are faster.  pylance is
-told to decode in one thread (it still fetches in another), and given its best of several batch
-sizes.
+Ratios are pylance's time divided by ours, on the same files; above 1 we are faster. pylance
+decodes in one thread (it still fetches in another), and has its best of several batch sizes. The
+second table has scans of very small fragments, whose processor time is of all threads.
 """
 
 from __future__ import annotations
 
-import os
-
-os.environ["LANCE_CPU_THREADS"] = "1"
-os.environ["LANCE_IO_THREADS"] = "1"
-
 import shutil
-import tempfile
 from collections.abc import Callable
+from functools import partial
+
+from harness import (
+    fastest_of_each,
+    in_child,
+    limit_pylance_to_one_thread,
+    print_table,
+    run,
+    scan,
+    scratch,
+    write,
+    write_by_pylance,
+)
+
+if __name__ == "__main__":
+    limit_pylance_to_one_thread()
 
 import lance
 import numpy as np
 import pyarrow as pa
-from timing import best, best_of_each, print_table
 
 from pyspark_lance.format.column_names import SYSTEM_COLUMNS
-from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.rows.write_fragments import write_fragments
-from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.scan.plan_scan import project
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
-ROWS = 4_000_000
-FRAGMENTS = 2
-REPEATS = 9
+BATCH_ROWS = (8192, 65_536, 1_048_576)
+FRAGMENT_ROWS = 100
 
 
-def numbers(rows: int, seed: int = 1) -> pa.Table:
+def numbers(rows: int) -> pa.Table:
     """Ten numeric columns."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     columns = {f"f{i}": rng.standard_normal(rows) for i in range(5)}
     columns |= {f"i{i}": rng.integers(-(2**62), 2**62, rows) for i in range(5)}
     return pa.table(columns)
 
 
-def datasets(folder: str) -> dict[str, str]:
-    """Tables of several kinds, written by pylance as most tables are."""
+def tables(rows: int) -> dict[str, pa.Table]:
+    """Tables of several kinds."""
     rng = np.random.default_rng(2)
     words = np.array([f"category {i}" for i in range(200)])
-    made = {
-        "ten numbers": numbers(ROWS // 2),
-        "small ints": pa.table({f"i{i}": rng.integers(0, 1000, ROWS) for i in range(4)}),
-        "dictionary strings": pa.table({"s": words[rng.integers(0, 200, ROWS)]}),
-        "distinct strings": pa.table(
-            {"s": [f"user-{i * 7919 % 1000003:06x}-{i % 97}" for i in range(4_000_000)]}
-        ),
-        "vectors": pa.table(
-            {
-                "v": pa.FixedSizeListArray.from_arrays(
-                    pa.array(rng.standard_normal(100_000 * 768).astype(np.float32)), 768
-                )
-            }
-        ),
+    texts = [f"user-{i * 7919 % 1000003:06x}-{i % 97}" for i in range(rows)]
+    values = pa.array(rng.standard_normal(rows // 40 * 768).astype(np.float32))
+    return {
+        "ten numbers": numbers(rows // 2),
+        "small ints": pa.table({f"i{i}": rng.integers(0, 1000, rows) for i in range(4)}),
+        "dictionary strings": pa.table({"s": words[rng.integers(0, 200, rows)]}),
+        "distinct strings": pa.table({"s": texts}),
+        "vectors": pa.table({"v": pa.FixedSizeListArray.from_arrays(values, 768)}),
     }
-    paths = {}
-    for name, table in made.items():
-        paths[name] = f"{folder}/{name.replace(' ', '_')}"
-        lance.write_dataset(
-            table,
-            paths[name],
-            enable_stable_row_ids=True,
-            data_storage_version="2.1",
-            max_rows_per_file=-(-table.num_rows // FRAGMENTS),
-        )
-    return paths
 
 
-def ours(path: str, **request: object) -> Callable[[], int]:
-    """A scan by this package, in one thread."""
-    columns, condition = request.pop("columns", None), request.pop("filter", None)
-
-    def scan() -> int:
-        snapshot = Snapshot.open(Table(path))
-        asked = ScanRequest(
-            schema=None if columns is None else project(snapshot.schema, columns),
-            predicate=None
-            if condition is None
-            else parse_predicate(condition, predicate_schema(snapshot.schema)),
-            **request,
-        )
-        return sum(b.num_rows for task in plan_scan(snapshot, asked) for b in task.run())
-
-    return scan
+def scan_in_batches(path: str, batch_size: int, **scan: object) -> int:
+    """Return the rows of a scan by pylance."""
+    scanner = lance.dataset(path).scanner(batch_size=batch_size, **scan)
+    return sum(batch.num_rows for batch in scanner.to_batches())
 
 
-def theirs(path: str, batch_size: int, **scan: object) -> Callable[[], int]:
-    """The same scan by pylance."""
-
-    def run_scan() -> int:
-        scanner = lance.dataset(path).scanner(batch_size=batch_size, **scan)
-        return sum(batch.num_rows for batch in scanner.to_batches())
-
-    return run_scan
-
-
-def compare(label: str, path: str, our: dict, their: dict) -> tuple[str, ...]:
-    """One row of the table."""
-    sizes = (8192, 65_536, 1_048_576)
-    mine, *others = best_of_each(
-        [ours(path, **our), *(theirs(path, size, **their) for size in sizes)], REPEATS
-    )
-    other, size = min(zip(others, sizes, strict=True))
-    assert ours(path, **our)() == theirs(path, size, **their)()
-    return label, f"{mine * 1e3:.1f}", f"{other * 1e3:.1f}", f"{other / mine:.2f}"
+def compare(
+    label: str, path: str, repeats: int, ours: dict | None = None, theirs: dict | None = None
+) -> tuple[object, ...]:
+    """Return a row: milliseconds by the clock."""
+    scans: list[Callable[[], int]] = [partial(scan, path, **(ours or {}))]
+    scans += [partial(scan_in_batches, path, size, **(theirs or {})) for size in BATCH_ROWS]
+    assert len({one() for one in scans}) == 1
+    own, *other = (1e3 * one.clock for one in fastest_of_each(scans, repeats))
+    return label, f"{own:.1f}", f"{min(other):.1f}", min(other) / own
 
 
-def change_query_table(folder: str) -> str:
-    """1,000 fragments, of which three have changed since."""
-    path = f"{folder}/many"
-    rows = 1_000 * 1_000
-    data = pa.table(
-        {
-            "id": np.arange(rows),
-            **{f"x{i}": np.random.default_rng(i).random(rows) for i in range(5)},
-        }
-    )
+def change_query_table(path: str) -> None:
+    """1,000 fragments, and three that were appended later."""
+    rows = 1_000_000
+    columns = {f"x{i}": np.random.default_rng(i).random(rows) for i in range(5)}
+    data = pa.table({"id": np.arange(rows), **columns})
     # Not by pylance: with one thread it waits for itself when it writes many files.
-    for start, rows in ((0, len(data)), (0, 1000), (1000, 1000), (2000, 1000)):
-        part = data.slice(start, rows)
-        settings = WriteSettings(max_rows_per_file=1000)
-        plan = plan_write(Table(path), part.schema, settings, existing=open_existing(Table(path)))
-        commit_write(plan, write_fragments(plan.request, part.to_batches()))
-    return path
+    for start, count in ((0, rows), (0, 1000), (1000, 1000), (2000, 1000)):
+        write(path, data.slice(start, count), max_rows_per_file=1000)
 
 
-def append_ours(folder: str, table: pa.Table) -> Callable[[], object]:
-    """Writes a new table by this package."""
-
-    def write() -> None:
-        path = f"{folder}/append_ours"
-        shutil.rmtree(path, ignore_errors=True)
-        plan = plan_write(
-            Table(path), table.schema, WriteSettings(), existing=open_existing(Table(path))
-        )
-        commit_write(plan, write_fragments(plan.request, table.to_batches(max_chunksize=65_536)))
-
-    return write
+def write_new(writes: Callable[[str, object], None], path: str, table: pa.Table) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    writes(path, table)
 
 
-def append_theirs(folder: str, table: pa.Table) -> Callable[[], object]:
-    """Writes a new table by pylance."""
-
-    def write() -> None:
-        path = f"{folder}/append_theirs"
-        shutil.rmtree(path, ignore_errors=True)
-        lance.write_dataset(table, path, enable_stable_row_ids=True, data_storage_version="2.1")
-
-    return write
+def compare_writes(label: str, folder: str, table: pa.Table) -> tuple[object, ...]:
+    ways = (write, write_by_pylance)
+    works = [partial(write_new, way, f"{folder}/{way.__name__}", table) for way in ways]
+    own, other = (1e3 * one.clock for one in fastest_of_each(works, 3))
+    return f"append, {label}", f"{own:.1f}", f"{other:.1f}", other / own
 
 
-def main() -> None:
-    """Prints the table."""
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
-    try:
-        paths = datasets(folder)
-        rows = [compare(f"full scan, {name}", path, {}, {}) for name, path in paths.items()]
-        ten = paths["ten numbers"]
-        rows.append(compare("one of ten columns", ten, {"columns": ["f0"]}, {"columns": ["f0"]}))
-        lineage = list(SYSTEM_COLUMNS)
-        rows.append(
-            compare(
-                "lineage columns only",
-                ten,
-                {"columns": [], "system_columns": SYSTEM_COLUMNS},
-                {"columns": lineage},
-            )
-        )
-        names = [f"{k}{i}" for k in "fi" for i in range(5)]
-        rows.append(
-            compare(
-                "ten numbers and lineage",
-                ten,
-                {"system_columns": SYSTEM_COLUMNS},
-                {"columns": names + lineage},
-            )
-        )
-        rows.append(
-            compare(
-                "point lookup by _rowid",
-                ten,
-                {"filter": "_rowid = 1234567"},
-                {"filter": "_rowid = 1234567"},
-            )
-        )
-        many = change_query_table(folder)
-        condition = "_row_created_at_version > 1"
-        rows.append(
-            compare(
-                "change query, 3 of 1003 fragments",
-                many,
-                {"filter": condition},
-                {"filter": condition},
-            )
-        )
-        rows.append(compare("full scan of the same table", many, {}, {}))
-        for name, table in (
-            ("ten numbers", numbers(1_000_000)),
-            ("vectors", lance.dataset(paths["vectors"]).to_table()),
-        ):
-            mine = best(append_ours(folder, table), 3)
-            other = best(append_theirs(folder, table), 3)
-            rows.append(
-                (
-                    f"append, {name}",
-                    f"{mine * 1e3:.1f}",
-                    f"{other * 1e3:.1f}",
-                    f"{other / mine:.2f}",
-                )
-            )
-        plain, with_lineage = best_of_each(
-            [ours(ten), ours(ten, system_columns=SYSTEM_COLUMNS)], 4 * REPEATS
-        )
-        print_table(
-            "Tables without Spark, version 2.1, one decoding thread (python benchmarks/table.py)",
-            ("what", "ours ms", "pylance ms", "pylance / ours"),
-            rows,
-        )
-        print(
-            f"\nFour lineage columns add {100 * (with_lineage / plain - 1):.0f} % to ten numbers."
-        )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def write_small_fragments(path: str, fragments: int) -> None:
+    """Write a table by pylance, in a process that lets it have more threads."""
+    rows, rng = FRAGMENT_ROWS * fragments, np.random.default_rng(1)
+    columns = {
+        "id": np.arange(rows),
+        "x": rng.random(rows),
+        "small": rng.integers(0, 1000, rows, dtype=np.int32),
+        "name": [f"user-{i * 7919 % 1000003:06x}" for i in range(rows)],
+        "kind": np.array(["red", "green", "blue"])[rng.integers(0, 3, rows)],
+        "flag": pa.array(rng.random(rows) < 0.5, mask=rng.random(rows) < 0.1),
+    }
+    write_by_pylance(path, pa.table(columns), max_rows_per_file=FRAGMENT_ROWS)
+
+
+def compare_small_fragments(folder: str, fragments: int) -> tuple[object, ...]:
+    path = f"{folder}/{fragments}"
+    in_child(write_small_fragments, path, fragments)
+    scans = [partial(scan, path), *(partial(scan_in_batches, path, n) for n in BATCH_ROWS[:2])]
+    own, *others = fastest_of_each(scans, 3)
+    (clock, processor), best = own, [min(one) for one in zip(*others, strict=True)]
+    return (
+        fragments, clock, best[0], clock / best[0], processor, best[1], processor / best[1],
+    )  # fmt: skip
+
+
+def main(*, rows: int = 4_000_000, repeats: int = 9, fragments: tuple = (2_000, 10_000)) -> None:
+    every = {"system_columns": SYSTEM_COLUMNS}
+    with scratch() as folder:
+        found, made = [], tables(rows)
+        for name, table in made.items():
+            path = f"{folder}/{name}"
+            write_by_pylance(path, table, max_rows_per_file=-(-table.num_rows // 2))
+            found.append(compare(f"full scan, {name}", path, repeats))
+        ten, lineage = f"{folder}/ten numbers", list(SYSTEM_COLUMNS)
+        schema = Snapshot.open(Table(ten)).schema
+        changed, one = "_row_created_at_version > 1", f"_rowid = {rows // 4}"
+        names = {"columns": made["ten numbers"].column_names + lineage}
+        change_query_table(many := f"{folder}/many")
+        for label, path, ours, theirs in (
+            ("one of ten columns", ten, {"schema": project(schema, ["f0"])}, {"columns": ["f0"]}),
+            ("lineage columns only", ten, {"schema": project(schema, []), **every},
+             {"columns": lineage}),
+            ("ten numbers and lineage", ten, every, names),
+            ("point lookup by _rowid", ten, {"condition": one}, {"filter": one}),
+            ("change query, 3 of 1003 fragments", many, {"condition": changed},
+             {"filter": changed}),
+            ("full scan of the same table", many, {}, {}),
+        ):  # fmt: skip
+            found.append(compare(label, path, repeats, ours, theirs))
+        found.append(compare_writes("ten numbers", folder, numbers(rows // 4)))
+        found.append(compare_writes("vectors", folder, made["vectors"]))
+        scans = [partial(scan, ten), partial(scan, ten, **every)]
+        plain, with_lineage = fastest_of_each(scans, 4 * repeats)
+        small = [compare_small_fragments(folder, count) for count in fragments]
+    header = "what | ours ms | pylance ms | pylance / ours"
+    print_table("Tables without Spark, version 2.1, one decoding thread", header, found)
+    share = 100 * (with_lineage.clock / plain.clock - 1)
+    print(f"\nFour lineage columns add {share:.0f} % to ten numbers.")
+    header = "fragments | ours s | pylance s | ratio | ours processor | pylance processor | ratio"
+    print_table("Scans of fragments of 100 rows and 6 columns", header, small)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
