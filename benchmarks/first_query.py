@@ -19,22 +19,17 @@ PYTHONDONTWRITEBYTECODE is set each process of Python compiles them anew.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from canned import Canned, save_canned
+from harness import in_child, jvm_of, print_table, processor_seconds, run, scratch, timed
 from interactive import save_source
-from nothing import Nothing
 from pyspark.sql import SparkSession
-from timing import print_table, processor_seconds
+from sources import Canned, Nothing, save_canned
 
 KINDS = ("plugin", "plain", "warm", "nothing", "parquet")
 WORK = ("aggregate", "write", "script")
@@ -94,20 +89,13 @@ def start(kind: str, *, installed: bool) -> SparkSession:
     return spark
 
 
-def run_session(kind: str, work: str, folder: str, *, installed: bool) -> list[float]:
+def run_session(kind: str, work: str, folder: str, installed: bool) -> list[float]:
     """Seconds of the processor for the first call; by the clock, of the start and of each call."""
-    times = []
-
-    def timed(call: Callable[[], object]) -> object:
-        before = time.perf_counter()
-        result = call()
-        times.append(time.perf_counter() - before)
-        return result
-
-    spark = timed(lambda: start(kind, installed=installed))
-    assert isinstance(spark, SparkSession)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    cost, spark = timed(lambda: start(kind, installed=installed))
+    times = [cost.clock]
     form, made = format_of(kind), f"{folder}/made-{kind}-{work}-{time.time_ns()}"
-    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+    jvm = jvm_of(spark)
 
     def aggregated() -> object:
         return spark.read.format(form).load(f"{folder}/{form}").agg({"price": "avg"}).collect()
@@ -118,14 +106,15 @@ def run_session(kind: str, work: str, folder: str, *, installed: bool) -> list[f
 
     before, spent = processor_seconds(jvm), 0.0
     for call in range(CALLS):
-        timed(aggregated if work == "aggregate" else written)
+        cost, _ = timed(aggregated if work == "aggregate" else written)
+        times.append(cost.clock)
         if call == 0:
             spent = processor_seconds(jvm) - before
     spark.stop()
     return [spent, *times]
 
 
-def save_table(folder: str, kinds: list[str]) -> None:
+def save_table(folder: str, kinds: tuple) -> None:
     """The source once more as a table of each format."""
     spark = start("plain", installed=False)
     rows = spark.read.parquet(f"{folder}/source")
@@ -136,59 +125,43 @@ def save_table(folder: str, kinds: list[str]) -> None:
     spark.stop()
 
 
-def main() -> None:
-    """Runs the sessions, or one of them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--sessions", type=int, default=3)
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--work", default=",".join(WORK))
-    parser.add_argument("--installed", action="store_true")
-    parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.run:
-        kind, work, folder = given.run
-        print(json.dumps(run_session(kind, work, folder, installed=given.installed)))
-        return
-    kinds, works = given.kinds.split(","), given.work.split(",")
-    with tempfile.TemporaryDirectory() as folder:
-        if works != ["script"]:
-            save_source(folder, given.rows)
-            subprocess.run(
-                [sys.executable, "-c", f"import first_query as q; q.save_table{folder, kinds}"],
-                check=True, stderr=subprocess.DEVNULL, cwd=__file__.rpartition("/")[0] or ".",
-            )  # fmt: skip
-        own = [sys.executable, __file__, *(["--installed"] if given.installed else []), "--run"]
-        found: dict[tuple[str, str], list[list[float]]] = {}
-        for _ in range(given.sessions):
-            for work in works:
+def main(
+    *,
+    rows: int = 2_000_000,
+    sessions: int = 3,
+    kinds: tuple = KINDS,
+    work: tuple = WORK,
+    installed: bool = False,
+) -> None:
+    found: dict[tuple[str, str], list[list[float]]] = {}
+    with scratch() as folder:
+        if work != ("script",):
+            save_source(folder, rows)
+            in_child(save_table, folder, kinds)
+        for _ in range(sessions):
+            for what in work:
                 for kind in kinds:
-                    if work == "script":
-                        times = submitted(kind, folder, installed=given.installed)
+                    if what == "script":
+                        times = submitted(kind, folder, installed=installed)
                     else:
-                        done = subprocess.run(
-                            [*own, kind, work, folder], check=True, stdout=subprocess.PIPE,
-                            stderr=subprocess.DEVNULL, text=True,
-                        )  # fmt: skip
-                        times = json.loads(done.stdout.splitlines()[-1])
-                    found.setdefault((work, kind), []).append(times)
-    rows = []
-    for work in works:
+                        times = in_child(run_session, kind, what, folder, installed)
+                    found.setdefault((what, kind), []).append(times)
+    lines = []
+    compared = kinds[:-1] if "parquet" in kinds else ()
+    for what in work:
         labels = ["processor", "clock"]
-        if work != "script":
+        if what != "script":
             labels = ["first call, processor", "start of the session"]
-            labels += [f"{work} {call + 1}" for call in range(CALLS)]
+            labels += [f"{what} {call + 1}" for call in range(CALLS)]
         for i, label in enumerate(labels):
             medians = {
-                kind: statistics.median(times[i] for times in found[work, kind]) for kind in kinds
+                kind: statistics.median(times[i] for times in found[what, kind]) for kind in kinds
             }
-            cells = [f"{medians[kind]:.2f}" for kind in kinds]
-            if "parquet" in kinds:
-                cells += [f"{medians[kind] / medians['parquet']:.2f}" for kind in kinds[:-1]]
-            rows.append((f"{work}: {label}", *cells))
-    ratios = [f"{kind} / parquet" for kind in kinds[:-1]] if "parquet" in kinds else []
-    print_table("The first minute of a session, seconds", ("", *kinds, *ratios), rows)
+            ratios = (medians[kind] / medians["parquet"] for kind in compared)
+            lines.append((f"{what}: {label}", *medians.values(), *ratios))
+    header = ("", *kinds, *(f"{kind} / parquet" for kind in compared))
+    print_table("The first minute of a session, seconds", header, lines)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

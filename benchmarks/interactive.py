@@ -17,28 +17,23 @@ A WHAT is the start of a label.
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import os
 import shutil
 import socket
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from harness import Served, print_table, run, save_parquet, scratch, setting_of_jar, start_session
 from pyspark.sql import DataFrame, SparkSession
-from served import Served, serve, setting_of_jar, start_session
-from timing import print_table
 
 CALLS = 10
 WARM = 3
-PARTS = 4
 APPENDS = 10
 THEIRS = "lance-spark"
 KINDS = ("plugin", "plain", "parquet", THEIRS)
@@ -76,12 +71,8 @@ def rows_of(count: int, rng: np.random.Generator) -> pa.Table:
 
 
 def save_source(folder: str, count: int) -> None:
-    """The rows that all begin with, in a few files of Parquet."""
-    os.makedirs(f"{folder}/source")
-    table = rows_of(count, np.random.default_rng(7))
-    part = -(-count // PARTS)
-    for i in range(PARTS):
-        pq.write_table(table.slice(i * part, part), f"{folder}/source/{i}.parquet")
+    """Write the rows that all begin with, in a few files of Parquet."""
+    save_parquet(rows_of(count, np.random.default_rng(7)), f"{folder}/source")
 
 
 def processes_of_python() -> set[tuple[int, str]]:
@@ -118,7 +109,7 @@ class Session:
     folder: str
     connect: bool
     unix: bool
-    jar: str | None = None
+    jar: str = ""
     seen: set[tuple[int, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -131,7 +122,7 @@ class Session:
             settings["spark.jars"] = plugin_jar()
         else:
             settings["spark.sql.lance.plugin"] = "off"
-        if self.kind == THEIRS and self.jar is not None:
+        if self.kind == THEIRS and self.jar:
             settings[setting_of_jar(self.jar)] = self.jar
         self.spark = start_connect(settings) if self.connect else start_session(settings, "")
         rows = self.spark.read.parquet(f"{self.folder}/source")
@@ -212,27 +203,20 @@ ACTIONS: dict[str, Callable[[Session, int], object]] = {
     "count": lambda on, _: on.frame.count(),
     "25 rows": lambda on, _: on.tiny.collect(),
     "25 rows, a new filter": lambda on, turn: on.tiny.where(f"price > {turn}").collect(),
-    "25 rows, loaded anew": lambda on, _: on.load("tiny").collect(),
+    "25 rows, loaded again": lambda on, _: on.load("tiny").collect(),
 }
 
 
 def measured(
-    given: argparse.Namespace, folder: str, chosen: list[str], kinds: list[str]
+    given: tuple, python: str, count: int, chosen: list[str], kinds: tuple
 ) -> dict[str, dict[str, list[list[tuple[float, int]]]]]:
-    """By action and kind: for each session, what each call took and started."""
+    """Return by action and kind: for each session, what each call took and started."""
     found: dict[str, dict[str, list[list[tuple[float, int]]]]] = {
         what: {kind: [] for kind in kinds} for what in chosen
     }
-    ways = [f"--{name}" for name in ("connect", "unix") if getattr(given, name)]
-    if given.lance_spark:
-        ways += ["--lance-spark", given.lance_spark]
-    pythons = {THEIRS: given.python}
-    for _ in range(given.sessions):
+    for _ in range(count):
         sessions = {
-            kind: Served(
-                *(__file__, "--serve", kind, "--folder", folder, *ways),
-                python=pythons.get(kind, sys.executable),
-            )
+            kind: Served(kind, *given, python=python if kind == THEIRS else sys.executable)
             for kind in kinds
         }
         for what in chosen:
@@ -245,7 +229,7 @@ def measured(
                     found[what][kind][-1].append((taken, int(new)))
         for kind, session in sessions.items():
             session.close()
-            shutil.rmtree(f"{folder}/{kind}", ignore_errors=True)
+            shutil.rmtree(f"{given[0]}/{kind}", ignore_errors=True)
     return found
 
 
@@ -263,53 +247,41 @@ def tenth(sessions: list[list[tuple[float, int]]]) -> float:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--sessions", type=int, default=1)
-    parser.add_argument("--kinds", help="separated by commas")
-    parser.add_argument("--connect", action="store_true")
-    parser.add_argument("--unix", action="store_true")
-    parser.add_argument("--lance-spark", help="its bundle: a file, a class path or coordinates")
-    parser.add_argument("--python", default=sys.executable, help="has the Spark that it needs")
-    parser.add_argument("--folder")
-    parser.add_argument("--serve", choices=KINDS)
-    parser.add_argument("what", nargs="*")
-    given = parser.parse_args()
-    if given.serve:
-        session = Session(given.serve, given.folder, given.connect, given.unix, given.lance_spark)
-        serve(session.turn)
-        session.spark.stop()
-        return
-    kinds = list(KINDS if given.lance_spark else KINDS[:-1])
-    if given.kinds:
-        kinds = given.kinds.split(",")
-    chosen = [what for what in ACTIONS if not given.what or what.startswith(tuple(given.what))]
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
-    try:
-        save_source(folder, given.rows)
-        found = measured(given, folder, chosen, kinds)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def main(
+    *what: str,
+    rows: int = 2_000_000,
+    sessions: int = 1,
+    kinds: tuple = (),
+    connect: bool = False,
+    unix: bool = False,
+    lance_spark: str = "",
+    python: str = sys.executable,
+) -> None:
+    kinds = kinds or (KINDS if lance_spark else KINDS[:-1])
+    chosen = [one for one in ACTIONS if one.startswith(what or "")]
+    with scratch() as folder:
+        save_source(folder, rows)
+        given = (folder, connect, unix, lance_spark)
+        found = measured(given, python, sessions, chosen, kinds)
     names = ("first ms", "tenth ms", "started")
     ratios = [kind for kind in kinds if kind != "parquet" and "parquet" in kinds]
-    rows = []
-    for what, sessions in found.items():
-        line = [what, *(cell for kind in kinds for cell in cells(sessions[kind]))]
-        line += [f"{tenth(sessions[kind]) / tenth(sessions['parquet']):.2f}" for kind in ratios]
-        rows.append(tuple(line))
+    lines = []
+    for action, by_kind in found.items():
+        line = [action, *(cell for kind in kinds for cell in cells(by_kind[kind]))]
+        lines.append(
+            [*line, *(tenth(by_kind[kind]) / tenth(by_kind["parquet"]) for kind in ratios)]
+        )
     print_table(
-        f"{given.rows:,} rows of 11 columns, {'Connect' if given.connect else 'classic'}, "
-        f"{'Unix sockets' if given.unix else 'usual sockets'}, load {os.getloadavg()[0]:.1f} "
-        f"(python benchmarks/interactive.py, {dt.datetime.now(dt.UTC):%Y-%m-%d})",
+        f"{rows:,} rows of 11 columns, {'Connect' if connect else 'classic'}, "
+        f"{'Unix sockets' if unix else 'usual sockets'}, {dt.datetime.now(dt.UTC):%Y-%m-%d}",
         (
             "what",
             *(f"{kind} {name}" for kind in kinds for name in names),
             *(f"{kind} / parquet" for kind in ratios),
         ),
-        rows,
+        lines,
     )
 
 
 if __name__ == "__main__":
-    main()
+    run(main, session=Session)

@@ -15,26 +15,32 @@ processor, of the JVM and all that it started.  A WHAT is the start of a label.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import shutil
-import statistics
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-import pyarrow.parquet as pq
 import pyspark
-from columnar import hashed, lineitem, noop, of
+from harness import (
+    Served,
+    jvm_of,
+    noop,
+    print_table,
+    rows_of_turns,
+    run,
+    save_parquet,
+    scratch,
+    setting_of_jar,
+    start_session,
+    take_turns,
+    timed_in_jvm,
+)
 from pyspark.sql import DataFrame
-from served import Served, serve, setting_of_jar, start_session
-from timing import print_table, processor_seconds
+from spark import hashed, lineitem, of
 
-PARTS = 4
 APPENDS = 20
 WARM = 2
 KEYS = 12_000_000
@@ -88,7 +94,7 @@ THEIRS = ("lance-spark", "their parquet")
 class Session:
     """One format's Spark session with its tables."""
 
-    def __init__(self, name: str, folder: str, jar: str | None) -> None:
+    def __init__(self, name: str, folder: str, jar: str) -> None:
         self._format = FORMATS[name]
         self._folder = f"{folder}/{name}"
         settings = dict(self._format.settings)
@@ -98,10 +104,10 @@ class Session:
             settings["spark.jars"] = plugin_jar()
         else:
             settings["spark.sql.lance.plugin"] = "off"
-        if name == "lance-spark" and jar is not None:
+        if name == "lance-spark" and jar:
             settings[setting_of_jar(jar)] = jar
         self.spark = start_session(settings, self._folder)
-        self._jvm = self.spark._jvm.java.lang.ProcessHandle.current().pid()
+        self._jvm = jvm_of(self.spark)
         self._rows = self.spark.read.parquet(f"{folder}/source")
         self._few = self._rows.limit(100).cache()
         self._few.count()
@@ -170,19 +176,16 @@ class Session:
         if not self._format.changes_rows:
             raise NotImplementedError
 
-    def turn(self, number: int, what: str) -> tuple[float, float] | None:
-        """Seconds by the clock and of the processor; None where the format cannot do it."""
+    def turn(self, number: int, what: str) -> object:
+        """Take a turn of some work; or of ``checksum``."""
+        if what == "checksum":
+            return self.checksum()
         if what == "MERGE of 1 %" and self._format.changes_rows:
             self._version = self.read().agg({NUMBERED: "max"}).collect()[0][0]
-        used, start = processor_seconds(self._jvm), time.perf_counter()
-        try:
-            WORK[what](self, number)
-        except NotImplementedError:
-            return None
-        seconds = time.perf_counter() - start, processor_seconds(self._jvm) - used
+        taken = timed_in_jvm(self._jvm, partial(WORK[what], self, number))
         if what == "write":
             shutil.rmtree(self._format.path.format(folder=self._folder, name=f"written{number}"))
-        return seconds
+        return taken and taken[:2]
 
     def checksum(self) -> list[object]:
         """Whether rows were changed, their number and a sum over all values."""
@@ -209,94 +212,35 @@ WORK: dict[str, Callable[[Session, int], object]] = {
 }
 
 
-def save_source(folder: str, rows: int) -> None:
-    """The rows that all begin with, in a few files of Parquet."""
-    os.makedirs(f"{folder}/source")
-    table = lineitem(rows, np.random.default_rng(3))
-    part = -(-rows // PARTS)
-    for i in range(PARTS):
-        pq.write_table(table.slice(i * part, part), f"{folder}/source/{i}.parquet")
-
-
-def cells(found: dict[str, list[list[float]]]) -> Iterator[str]:
-    """The figures of one row of the table: by the clock, then of the processor."""
-    for column in (0, 1):
-        for taken in found.values():
-            values = [pair[column] for pair in taken]
-            if not values:
-                yield "–"
-            elif column:
-                yield f"{statistics.median(values):.2f}"
-            else:
-                yield f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
-
-
-def measured(
-    sessions: dict[str, Served], chosen: list[str], repeats: int
-) -> Iterator[tuple[str, ...]]:
-    times: dict[str, dict[str, list[list[float]]]] = {
-        what: {name: [] for name in sessions} for what in chosen
-    }
-    for turn in range(repeats + WARM):
-        for what in chosen:
-            for name, session in sessions.items():
-                taken = session.ask(turn, what)
-                if turn >= WARM and taken:
-                    times[what][name].append(taken)
-    for what, found in times.items():
-        yield (what, *cells(found))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=3_000_000)
-    parser.add_argument("--repeats", type=int, default=5, choices=range(1, 8))
-    parser.add_argument("--formats", help="separated by commas")
-    parser.add_argument("--lance-spark", help="its bundle: a file, a class path or coordinates")
-    parser.add_argument("--python", default=sys.executable, help="has the Spark that it needs")
-    parser.add_argument("--folder")
-    parser.add_argument("--serve", choices=FORMATS)
-    parser.add_argument("what", nargs="*")
-    given = parser.parse_args()
-    if given.serve:
-        session = Session(given.serve, given.folder, given.lance_spark)
-        serve(lambda *asked: session.turn(*asked) if asked else session.checksum())
-        session.spark.stop()
-        return
-    names = ["lance", "parquet"]
-    if given.lance_spark:
-        names += THEIRS if given.python != sys.executable else THEIRS[:1]
-    if given.formats:
-        names = given.formats.split(",")
-    chosen = [what for what in WORK if not given.what or what.startswith(tuple(given.what))]
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
-    try:
-        save_source(folder, given.rows)
-        common = ["--folder", folder]
-        if given.lance_spark:
-            common += ["--lance-spark", given.lance_spark]
-        pythons = dict.fromkeys(THEIRS, given.python)
+def main(
+    *what: str,
+    rows: int = 3_000_000,
+    repeats: int = 5,
+    formats: tuple = (),
+    lance_spark: str = "",
+    python: str = sys.executable,
+) -> None:
+    names = formats or ("lance", "parquet")
+    if lance_spark and not formats:
+        names += THEIRS if python != sys.executable else THEIRS[:1]
+    chosen = [one for one in WORK if one.startswith(what or "")]
+    with scratch() as folder:
+        save_parquet(lineitem(rows, np.random.default_rng(3)), f"{folder}/source")
+        pythons = dict.fromkeys(THEIRS, python)
         sessions = {
-            name: Served(
-                __file__, "--serve", name, *common, python=pythons.get(name, sys.executable)
-            )
+            name: Served(name, folder, lance_spark, python=pythons.get(name, sys.executable))
             for name in names
         }
-        rows = list(measured(sessions, chosen, given.repeats))
-        sums = {json.dumps(session.ask()) for session in sessions.values()}
+        found = take_turns(sessions, chosen, repeats, WARM)
+        sums = {json.dumps(session.ask(0, "checksum")) for session in sessions.values()}
         for session in sessions.values():
             session.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     if len({tuple(json.loads(value)[:1]) for value in sums}) != len(sums):
         sys.exit(f"the tables differ: {sums}")
-    print_table(
-        f"{given.rows:,} rows of 16 columns, Spark {pyspark.__version__}, local[2], load "
-        f"{os.getloadavg()[0]:.1f} (python benchmarks/lance_spark.py)",
-        ("what", *(f"{name} s" for name in names), *(f"{name} processor s" for name in names)),
-        rows,
-    )
+    title = f"{rows:,} rows of 16 columns, Spark {pyspark.__version__}, local[2]"
+    columns = (f"{name}{kind} s" for kind in ("", " processor") for name in names)
+    print_table(title, ("what", *columns), rows_of_turns(found))
 
 
 if __name__ == "__main__":
-    main()
+    run(main, session=Session)

@@ -12,21 +12,26 @@ started.
 
 from __future__ import annotations
 
-import argparse
 import json
-import shutil
-import statistics
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyspark
+from harness import (
+    Served,
+    jvm_of,
+    noop,
+    print_table,
+    rows_of_turns,
+    run,
+    scratch,
+    start_session,
+    take_turns,
+    timed_in_jvm,
+)
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from served import Served, serve, start_session
-from timing import print_table, processor_seconds
 
 import pyspark_lance
 
@@ -111,7 +116,7 @@ class Session:
             known = ", ".join(self._format.packages or ())
             sys.exit(f"there is no {name} for Spark {pyspark.__version__}; install pyspark {known}")
         self.spark = start_session(settings, folder)
-        self._jvm = self.spark._jvm.java.lang.ProcessHandle.current().pid()
+        self._jvm = jvm_of(self.spark)
         self._of(self.spark.range(0, rows, 1, FILES), 0).createOrReplaceTempView("first")
         create = self._format.create.format(table=self._table)
         self.spark.sql(f"{create} AS SELECT * FROM first")
@@ -124,12 +129,14 @@ class Session:
         name = sf.concat(sf.lit("customer "), sf.col("id") * 7919 % 100_003)
         return ids.select("id", *numbers, name.alias("name"), (sf.col("id") % 5).alias("kind"))
 
-    def turn(self, number: int, statement: str) -> tuple[float, float] | None:
-        """Seconds by the clock and of the processor; None where the format cannot do it."""
+    def turn(self, number: int, statement: str) -> object:
+        """Take a turn of a statement; or of ``checksum``."""
+        if statement == "checksum":
+            return self.checksum()
         at = 10 * number
         ids = self.spark.range(0, self._rows * 11 // 10, 1, FILES).filter(f"id % 100 = {at + 2}")
         self._of(ids, number).createOrReplaceTempView("source")
-        run: dict[str, Callable[[], object]] = {
+        works: dict[str, Callable[[], object]] = {
             "UPDATE": lambda: self.spark.sql(
                 f"UPDATE {self._table} SET f0 = -1.5, name = 'changed' WHERE id % 100 = {at}"
             ),
@@ -140,14 +147,10 @@ class Session:
                 f"MERGE INTO {self._table} t USING source s ON t.id = s.id "
                 "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
             ),
-            "feed": lambda: self._feed(number).write.format("noop").mode("overwrite").save(),
+            "feed": lambda: noop(self._feed(number)),
         }
-        used, start = processor_seconds(self._jvm), time.perf_counter()
-        try:
-            run[statement]()
-        except NotImplementedError:
-            return None
-        return time.perf_counter() - start, processor_seconds(self._jvm) - used
+        taken = timed_in_jvm(self._jvm, works[statement])
+        return taken and taken[:2]
 
     def _feed(self, number: int) -> DataFrame:
         """The changes of this turn's three statements."""
@@ -167,53 +170,19 @@ class Session:
         return [int(value) for value in rows.agg(sf.count("*"), values).collect()[0]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=3_000_000)
-    parser.add_argument("--repeats", type=int, default=5, choices=range(1, 9))
-    parser.add_argument("--formats", default=",".join(FORMATS))
-    parser.add_argument("--folder")
-    parser.add_argument("--serve", choices=FORMATS)
-    given = parser.parse_args()
-    if given.serve:
-        session = Session(given.serve, given.folder, given.rows)
-        serve(lambda *asked: session.turn(*asked) if asked else session.checksum())
-        session.spark.stop()
-        return
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
-    try:
-        names = given.formats.split(",")
-        common = ["--folder", folder, "--rows", str(given.rows)]
-        sessions = {name: Served(__file__, "--serve", name, *common) for name in names}
-        times: dict[tuple[str, str], list[list[float]]] = {}
-        for turn in range(given.repeats + 1):
-            for statement in STATEMENTS:
-                for name, session in sessions.items():
-                    taken = session.ask(turn, statement)
-                    if turn and taken:  # the first turn compiles
-                        times.setdefault((name, statement), []).append(taken)
-        sums = {name: session.ask() for name, session in sessions.items()}
+def main(*, rows: int = 3_000_000, repeats: int = 5, formats: tuple = tuple(FORMATS)) -> None:
+    with scratch() as folder:
+        sessions = {name: Served(name, folder, rows) for name in formats}
+        found = take_turns(sessions, STATEMENTS, repeats, warm=1)
+        sums = {name: session.ask(0, "checksum") for name, session in sessions.items()}
         for session in sessions.values():
             session.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     if len({json.dumps(value) for value in sums.values()}) != 1:
         sys.exit(f"the tables differ: {sums}")
-    rows = []
-    for statement in STATEMENTS:
-        row = [statement]
-        for column in (0, 1):
-            for name in names:
-                found = [taken[column] for taken in times.get((name, statement), [])]
-                row.append(f"{statistics.median(found):.2f}" if found else "–")
-        rows.append(tuple(row))
-    print_table(
-        f"1 % of {given.rows:,} rows, Spark {pyspark.__version__}, local[2] "
-        "(python benchmarks/row_changes.py)",
-        ("what", *(f"{name} s" for name in names), *(f"{name} processor s" for name in names)),
-        rows,
-    )
+    title = f"1 % of {rows:,} rows, Spark {pyspark.__version__}, local[2]"
+    columns = (f"{name}{kind} s" for kind in ("", " processor") for name in formats)
+    print_table(title, ("what", *columns), rows_of_turns(found))
 
 
 if __name__ == "__main__":
-    main()
+    run(main, session=Session)

@@ -395,10 +395,8 @@ def canned(*, rows: int = 4_000_000, repeats: int = 9) -> None:
         lookup = reader(filter=f"_rowid = {rows // 4}", metadataColumns="_rowid")
         add("point lookup by _rowid (option filter)", lookup, parquet.where("i0 = 1234567"))
         add("change query, nothing new", reader(filter="_row_created_at_version > 1"))
-        pipes = (
-            spark.read.format("canned").load(path)
-            for path in (ten + ".canned", f"{folder}/more.canned")
-        )
+        paths = (f"{ten}.canned", f"{folder}/more.canned")
+        pipes = (spark.read.format("canned").load(path) for path in paths)
         frames = (reader(), reader(metadataColumns="all"), *pipes)
         costs = fastest_of_each([partial(noop, one) for one in frames], repeats, repeats // 3)
         plain, with_lineage, pipe, pipe_more = (cost.clock for cost in costs)

@@ -17,24 +17,20 @@ has no MERGE, is written anew.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyspark
 import row_changes
+from harness import Served, jvm_of, print_table, run, scratch, start_session, timed_in_jvm
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from served import Served, serve, start_session
-from timing import print_table, processor_seconds
 
 import pyspark_lance
 from pyspark_lance import LanceTable
@@ -247,7 +243,7 @@ class Session:
         self._folder, self._rows = Path(folder) / name, Path(folder) / "source"
         settings = {**(settings_of(name) or {}), "spark.driver.memory": memory}
         self.spark = start_session(settings, folder)
-        self._jvm = self.spark._jvm.java.lang.ProcessHandle.current().pid()
+        self._jvm = jvm_of(self.spark)
 
     def turn(self, what: str) -> tuple[float, float, object]:
         """Seconds by the clock and of the processor, and the rows of a query."""
@@ -257,11 +253,10 @@ class Session:
             "open": self._open,
             "compare": lambda: self.spark.sql(SUM_OF_ORDERS).collect(),
         }
-        run = work.get(what, lambda: self.spark.sql(QUERIES[what]).collect())
-        used, start = processor_seconds(self._jvm), time.perf_counter()
-        answer = run()
-        taken = time.perf_counter() - start
-        return taken, processor_seconds(self._jvm) - used, answer
+        query = work.get(what, lambda: self.spark.sql(QUERIES[what]).collect())
+        taken = timed_in_jvm(self._jvm, query)
+        assert taken is not None
+        return taken
 
     def _table(self, name: str) -> DataFrame:
         return self.spark.read.format(self._source).load(str(self._folder / name))
@@ -363,22 +358,22 @@ def cells(names: list[str], figures: Figures, compared: Figures) -> Iterator[str
 
 
 def measured(
-    sessions: dict[str, Served], missing: list[str], chosen: list[str], given: argparse.Namespace
+    sessions: dict[str, Served], missing: list[str], chosen: list[str], repeats: int, changed: bool
 ) -> Iterator[tuple[str, ...]]:
-    """The rows of the table."""
+    """Yield the rows of the table."""
     names = list(sessions)
     if missing:
         writers = {name: sessions[name] for name in missing}
         figures, _ = medians(writers, "write", repeats=1, warm=0)
         yield ("writing all, once", *cells(names, figures, ratios(figures)))
-    if given.changed:
+    if changed:
         figures, _ = medians(sessions, "change", repeats=1, warm=0)
         yield ("changing 1 % of the orders, once", *cells(names, figures, ratios(figures)))
     medians(sessions, "open", repeats=1, warm=0)
     medians(sessions, "compare", repeats=1, warm=0)
     found = []
     for query in chosen:
-        figures, rows = medians(sessions, query, given.repeats, warm=1)
+        figures, rows = medians(sessions, query, repeats, warm=1)
         found.append(ratios(figures))
         yield (f"{query}, {rows} rows", *cells(names, figures, found[-1]))
     means = {
@@ -390,52 +385,38 @@ def measured(
     yield ("geometric mean", *cells(names, {}, means))
 
 
-def main() -> None:
-    """Prints one table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--scale", type=float, default=0.3)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--formats", default=",".join(SOURCES), help="besides parquet")
-    parser.add_argument("--folder")
-    parser.add_argument("--memory", default="2g", help="of each session's JVM; all run at once")
-    parser.add_argument("--changed", action="store_true")
-    parser.add_argument("--serve", choices=SOURCES)
-    parser.add_argument("queries", nargs="*", metavar="Q1")
-    given = parser.parse_args()
-    if given.serve:
-        session = Session(given.serve, given.folder, given.memory)
-        serve(session.turn)
-        session.spark.stop()
-        return
+def main(
+    *queries: str,
+    scale: float = 0.3,
+    repeats: int = 3,
+    formats: tuple = tuple(SOURCES),
+    folder: str = "",
+    memory: str = "2g",
+    changed: bool = False,
+) -> None:
     names = []
-    for name in dict.fromkeys([*given.formats.split(","), "parquet"]):
+    for name in dict.fromkeys([*formats, "parquet"]):
         if settings_of(name) is None:
             print(f"{name} is left out: there is none for Spark {pyspark.__version__}")
         else:
             names.append(name)
-    folder = Path(given.folder or tempfile.mkdtemp(prefix="pyspark-lance-bench-"))
-    try:
-        missing = [name for name in names if not (folder / name).exists()]
+    with scratch(folder or None) as place:
+        missing = [name for name in names if not Path(place, name).exists()]
         if missing:
-            generate(folder, given.scale)
-        common = ["--folder", str(folder), "--memory", given.memory]
-        sessions = {name: Served(__file__, "--serve", name, *common) for name in names}
+            generate(Path(place), scale)
+        # All sessions run at once, each with a JVM of that memory.
+        sessions = {name: Served(name, place, memory) for name in names}
         rows = []
-        for row in measured(sessions, missing, given.queries or list(QUERIES), given):
+        for row in measured(sessions, missing, list(queries or QUERIES), repeats, changed):
             print(*row, sep=" | ", file=sys.stderr, flush=True)  # a run takes long
             rows.append(row)
         for served in sessions.values():
             served.close()
-    finally:
-        shutil.rmtree(folder / "source" if given.folder else folder, ignore_errors=True)
+        shutil.rmtree(f"{place}/source", ignore_errors=True)
     others = [f"{name} / parquet" for name in names if name != "parquet"]
-    print_table(
-        f"Queries like TPC-H's, scale {given.scale}, Spark {pyspark.__version__}, local[2], load "
-        f"{os.getloadavg()[0]:.1f} (python benchmarks/tpch.py)",
-        ("", *(f"{name} s" for name in names), *others),
-        rows,
-    )
+    title = f"Queries like TPC-H's, scale {scale}, Spark {pyspark.__version__}, local[2]"
+    print_table(title, ("", *(f"{name} s" for name in names), *others), rows)
 
 
 if __name__ == "__main__":
-    main()
+    run(main, session=Session)
