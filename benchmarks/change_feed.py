@@ -76,7 +76,7 @@ class History:
         self.version, self._next_id = 0, 0
 
     def new(self, rows: int, row_ids: RowIdSequence, created: bytes | None = None) -> None:
-        """Adds a fragment whose rows were changed by the next version."""
+        """Add a fragment whose rows were changed by the next version."""
         version = RowDatasetVersionSequence.constant(rows, self.version + 1).to_bytes()
         files = (self._made_file(rows),)
         self.fragments[self._next_id] = Fragment(
@@ -90,13 +90,13 @@ class History:
         )
 
     def inserted(self, rows: int) -> None:
-        """Adds a fragment of new rows."""
+        """Add a fragment of new rows."""
         first = self._manifest.next_row_id
         self._manifest = dataclasses.replace(self._manifest, next_row_id=first + rows)
         self.new(rows, RowIdSequence.consecutive(first, rows))
 
     def deleted(self, fragment_id: int, offsets: np.ndarray) -> np.ndarray:
-        """Deletes rows of a fragment; returns their row ids."""
+        """Delete rows of a fragment; return their row ids."""
         fragment = self.fragments[fragment_id]
         vector = DeletionVector.of(offsets)
         if fragment.deletion_file is not None:
@@ -108,7 +108,7 @@ class History:
         return RowIdSequence.from_bytes(fragment.row_ids).take(offsets)
 
     def restamped(self, fragment_id: int, offsets: np.ndarray | None = None) -> None:
-        """Replaces a column's file; all rows or some got new values."""
+        """Replace a column's file; all rows or some got new values."""
         old = self.fragments[fragment_id]
         updated = RowDatasetVersionSequence.from_bytes(old.last_updated_at)
         if offsets is None:
@@ -120,7 +120,7 @@ class History:
         )
 
     def commit(self) -> None:
-        """Writes the next version; fragments that stayed are not encoded again."""
+        """Write the next version; fragments that stayed are not encoded again."""
         self.version += 1
         rest = dataclasses.replace(
             self._manifest,
@@ -363,7 +363,7 @@ def wide_table(path: str, rows: int) -> None:
 
 
 def statement(path: str, action: RowAction, condition: str) -> None:
-    """Updates a column of some rows, or deletes them."""
+    """Update a column of some rows, or delete them."""
     table, settings = Table(path), ChangeSettings()
 
     def attempt(work):

@@ -85,7 +85,7 @@ class Distance:
     workers: Executor
 
     def observed(self, delay_s: float, action: Callable[[], object]) -> Observation:
-        """Runs the action with this delay of each request."""
+        """Run the action with this delay of each request."""
         snapshots._cache.clear()
         gc.collect()
         self._set(delay_s)
@@ -175,7 +175,7 @@ class Case:
         self.make()
 
     def make(self) -> None:
-        """Writes the table."""
+        """Write the table."""
 
     def ours(self) -> object:
         """The work by this package."""
@@ -190,7 +190,7 @@ class Case:
         return lance.dataset(self.uri, storage_options=self.place.options)
 
     def write(self, table: pa.Table, **options: object) -> None:
-        """Writes rows by pylance, as most tables are."""
+        """Write rows by pylance, as most tables are."""
         lance.write_dataset(
             table,
             self.uri,

@@ -130,7 +130,7 @@ def zones_as_written(tasks: Sequence[ZoneMapTask]) -> Iterator[Built]:
 
 
 def zones(path: str) -> dict[str, str]:
-    """Gives the table a zone map."""
+    """Give the table a zone map."""
     work = partial(create_zone_maps, Table(path), ["id"], run=zones_as_written)
     took, _ = timed(work)
     return {"note the zones of all fragments, s": f"{took.processor:.2f}"}

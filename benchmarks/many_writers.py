@@ -118,7 +118,7 @@ def write_of(job: str, way: str) -> Write:
 
 
 def counted(retries: list[int]) -> None:
-    """Counts in ``retries[0]`` how often something is tried again."""
+    """Count in ``retries[0]`` how often something is tried again."""
     again = Retries.again
 
     def counting(self: Retries, **given: float) -> bool:

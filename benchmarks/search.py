@@ -73,7 +73,7 @@ def word_shares(words: np.ndarray) -> np.ndarray:
 def make_table(
     path: str, rows: int, words: np.ndarray, shares: np.ndarray, rng: np.random.Generator
 ) -> None:
-    """Writes documents."""
+    """Write documents."""
     for first in range(0, rows, MAX_PART):
         count = min(MAX_PART, rows - first)
         chosen = rng.choice(len(words), (count, WORDS), p=shares)

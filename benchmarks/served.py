@@ -40,7 +40,7 @@ def start_session(settings: Mapping[str, str], folder: str) -> SparkSession:
 
 
 def serve(answer: Callable[..., object]) -> None:
-    """Answers what comes in, a JSON list of arguments a line, until there is no more."""
+    """Answer what comes in, a JSON list of arguments a line, until there is no more."""
     print("ready", flush=True)
     for line in sys.stdin:
         # Dates and decimals in rows become texts.

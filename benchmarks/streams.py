@@ -125,7 +125,7 @@ def _descendants(root: int) -> list[int]:
 
 
 def copied(spark: SparkSession, folder: str, number: int, name: str, **options) -> tuple:
-    """Runs a stream until it has all; returns a row of the table."""
+    """Run a stream until it has all; return a row of the table."""
     source = spark.readStream.format("lance").options(readChangeFeed=True, **options)
     frame = source.load(f"{folder}/source").withColumnRenamed("_rowid", "source_id")
     started = time.perf_counter()

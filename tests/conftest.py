@@ -88,7 +88,7 @@ def pytest_collection_finish(session):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what another run has, and lets the files of Spark, the longest ones, begin."""
+    """Leave out what another run has, and let the files of Spark, the longest ones, begin."""
     only = config.getoption("sessions")
     left_out = {item for item in items if only and (_kind_of(item) or PLAIN) != only}
     config.hook.pytest_deselected(items=list(left_out))

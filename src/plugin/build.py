@@ -1,4 +1,4 @@
-"""Builds the JVM plugin: python src/plugin/build.py [--check] [--compare PYSPARK ...].
+"""Build the JVM plugin: python src/plugin/build.py [--check] [--compare PYSPARK ...].
 
 The jar is kept beside the sources, so that installing needs no JDK; after a change of Java, build
 and keep it again. Building needs a JDK of at least 17 and an installed pyspark, whose jars are what
@@ -69,7 +69,7 @@ def find_spark_jars() -> Path:
 
 
 def build(target: Path = TARGET, spark_jars: Path | None = None) -> Path:
-    """Compiles the sources and writes the jar to ``target``.
+    """Compile the sources and write the jar to ``target``.
 
     Raises:
         CannotBuildError: Something that the build needs is missing, or it failed.
@@ -103,7 +103,7 @@ def build(target: Path = TARGET, spark_jars: Path | None = None) -> Path:
 
 
 def renew_installed() -> None:
-    """Has the installation beside this Python use the jar; it got a copy of an older one."""
+    """Have the installation beside this Python use the jar; it got a copy of an older one."""
     installed = find_spark_jars() / JAR_NAME
     if installed.exists():
         # A new file: package managers link one file into many installations.
@@ -233,7 +233,7 @@ def digests(pysparks: list[Path]) -> dict[str, str]:
 
 
 def main(given: list[str] | None = None) -> int:
-    """Builds the jar, or compares what several versions of pyspark make of it."""
+    """Build the jar, or compare what several versions of pyspark make of it."""
     parser = argparse.ArgumentParser(description="Build the JVM plugin.")
     parser.add_argument("--target", type=Path, default=TARGET, help="where the jar goes")
     parser.add_argument(

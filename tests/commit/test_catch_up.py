@@ -52,7 +52,7 @@ def store(request, tmp_path, monkeypatch):
 
 
 def commit_change(store, planned, offsets, *, retries=10, read=read_manifest, more=None):
-    """Commits a delete of rows of fragment 0 that was planned on a version."""
+    """Commit a delete of rows of fragment 0 that was planned on a version."""
     operation, affected = delete_rows(store, planned, {0: offsets})
     request = CommitRequest(
         transaction(operation, planned.manifest.version), affected_rows=affected, **(more or {})
@@ -144,7 +144,7 @@ def append_twice(store):
 
 
 def append_and_clean_up(store):
-    """Leaves a gap below the newest version, as a cleanup does beside tags."""
+    """Leave a gap below the newest version, as a cleanup does beside tags."""
     append_twice(store)
     newest = latest(store).location
     store.delete(manifest_path(newest.version - 1, newest.scheme))
@@ -260,7 +260,7 @@ def asked(answers):
 
 
 def newer_versions(store, *operations):
-    """Commits operations; their versions, transactions, and the newest manifest."""
+    """Commit operations; their versions, transactions, and the newest manifest."""
     newer = []
     for operation in operations:
         planned = transaction(operation, latest(store).manifest.version)

@@ -165,7 +165,7 @@ def test_pylance_reads_tables_after_other_operations(root, tmp_path):
 
 
 def append_many(root, first, times):
-    """Runs in a process of its own."""
+    """Run in a process of its own."""
     for number in range(times):
         append(root, 1, [first + number], retries=100, timeout_s=120)
 

@@ -199,7 +199,7 @@ class History:
 
 
 def commit_again(source: str, target: str) -> None:
-    """Makes all versions of ``source`` in ``target`` with our own commits."""
+    """Make all versions of ``source`` in ``target`` with our own commits."""
     for folder in ("data", "_deletions", "_indices"):
         if (Path(source) / folder).exists():
             shutil.copytree(Path(source) / folder, Path(target) / folder)

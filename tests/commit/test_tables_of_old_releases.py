@@ -17,7 +17,7 @@ ROWS = pa.table({"id": [1, 2], "s": ["a", "b"]})
 
 
 def change_manifest(path, change) -> None:
-    """Rewrites the only manifest of a table after ``change(message)``."""
+    """Rewrite the only manifest of a table after ``change(message)``."""
     store = LocalStore(str(path))
     location = latest_version(store)
     content = bytes(store.get(location.path))

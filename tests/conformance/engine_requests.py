@@ -10,7 +10,7 @@ COLUMNS = ["key", "n", "s"]
 
 
 def serve(asks):
-    """Answers the requests on standard input, one on each line, by the function for its kind."""
+    """Answer the requests on standard input, one on each line, by the function for its kind."""
     for line in sys.stdin:
         request = json.loads(line)
         try:

@@ -1,4 +1,4 @@
-"""Answers the requests of ``python tests/conformance/run.py`` by lance-spark alone.
+"""Answer the requests of ``python tests/conformance/run.py`` by lance-spark alone.
 
 Run it by the interpreter of an environment with its Spark; ``LANCE_SPARK`` is the class path of
 the connector, its jars separated by colons.
@@ -41,7 +41,7 @@ def opened(spark, request, version):
 
 
 def look_at(spark, request, version):
-    """Opens a version."""
+    """Open a version."""
     opened(spark, request, version).select("key").limit(1).collect()
 
 

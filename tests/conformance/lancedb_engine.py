@@ -1,4 +1,4 @@
-"""Answers the requests of ``python tests/conformance/run.py`` by lancedb alone.
+"""Answer the requests of ``python tests/conformance/run.py`` by lancedb alone.
 
 Run it by the interpreter of an environment with lancedb:
 ``--engine "ENVIRONMENT/bin/python tests/conformance/lancedb_engine.py"``.

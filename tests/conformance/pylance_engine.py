@@ -1,4 +1,4 @@
-"""Answers the requests of ``python tests/conformance/run.py`` by pylance alone."""
+"""Answer the requests of ``python tests/conformance/run.py`` by pylance alone."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def write(tmp_path, name: str, version: str) -> bytes:
 
 
 def read_everything(content: bytes) -> None:
-    """Reads the column in several ways; what comes back must be sound in itself."""
+    """Read the column in several ways; what comes back must be sound in itself."""
     store = MemoryStore()
     store.put("x", content)
     file = OneColumn(store, "x")

@@ -36,7 +36,7 @@ WHOLE = stored()
 
 
 def read_everything(content: bytes) -> None:
-    """Reads all columns, each on its own; what comes back must be sound in itself."""
+    """Read all columns, each on its own; what comes back must be sound in itself."""
     store = MemoryStore()
     store.put("x", content)
     _, readers = open_fields(store, "x")

@@ -35,7 +35,7 @@ def asking(arrays: dict[str, pa.Array], **keys: str) -> pa.Table:
 
 
 def assert_both_read(folder, table: pa.Table, version: str, **options) -> int:
-    """Returns the size of the file."""
+    """Return the size of the file."""
     size = write_table(folder, table, version, **options).size_bytes
     assert_pylance_reads(folder, table)
     reader = DataFileReader.open(open_store(str(folder)), "data/x.lance")

@@ -51,7 +51,7 @@ class Ended:
 
 @pytest.fixture(scope="session")
 def run_documents(tmp_path_factory):
-    """Runs documents in a session of a kind, without the plugin or with it."""
+    """Run documents in a session of a kind, without the plugin or with it."""
 
     def run(kind: str, names: list[str]) -> Ended:
         return Ended(kind, tmp_path_factory.mktemp(kind), names)

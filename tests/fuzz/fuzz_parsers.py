@@ -1,5 +1,5 @@
 # ruff: noqa: T201 - a command
-"""Feeds damaged inputs to every parser: ``python tests/fuzz/fuzz_parsers.py --inputs 1000000``.
+"""Feed damaged inputs to every parser: ``python tests/fuzz/fuzz_parsers.py --inputs 1000000``.
 
 Every input must be read or refused by an error of this package: no other exception, no crash, no
 hang, no allocation beyond a limit.  Inputs run in a child process, which is restarted after an
@@ -141,7 +141,7 @@ def run_share(targets: Sequence[Target], seed: int, numbers: range, current, pip
 def run_all(
     targets: Sequence[Target], seed: int, numbers: range, until: float = float("inf")
 ) -> Tally:
-    """Runs the inputs in child processes, one at a time, until ``until`` on the monotonic clock."""
+    """Run the inputs in child processes, one at a time, until ``until`` on the monotonic clock."""
     context = multiprocessing.get_context("fork")
     total, start, shown = Tally(), numbers.start, time.monotonic()
     while start < numbers.stop and time.monotonic() < until:
@@ -197,7 +197,7 @@ def report(tally: Tally, seconds: float) -> str:
 
 
 def main() -> int:
-    """Runs the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")

@@ -81,7 +81,7 @@ def mutate_text(text: str, others: list[str], rng: random.Random) -> str:
 
 
 def mutate_message(message: Message, rng: random.Random) -> None:
-    """Changes one to three places of a message, at any depth; it stays valid."""
+    """Change one to three places of a message, at any depth; it stays valid."""
     for _ in range(rng.choice((1, 1, 2, 3))):
         _change(rng.choice(_parts(message)), rng)
 

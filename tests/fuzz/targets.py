@@ -232,7 +232,7 @@ class FileParts:
 
 
 def mutate_column(data: bytes, rng: random.Random) -> bytes:
-    """Changes the message of a column, mostly the description of one of its pages."""
+    """Change the message of a column, mostly the description of one of its pages."""
     column = file_pb2.ColumnMetadata.FromString(data)
     if not column.pages or rng.random() < 0.25:
         mutate_message(column, rng)
@@ -255,7 +255,7 @@ def mutate_column(data: bytes, rng: random.Random) -> bytes:
 
 
 def damage_legacy(data: bytes, rng: random.Random) -> bytes:
-    """Damages bytes, or the metadata message, which may be anywhere."""
+    """Damage bytes, or the metadata message, which may be anywhere."""
     if rng.random() < 0.5:
         return mutate_bytes(
             data, rng, [range(len(data)), range(max(0, len(data) - 300), len(data))]

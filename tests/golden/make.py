@@ -1,5 +1,5 @@
 # ruff: noqa: T201 - a command
-"""Writes the tables of old releases of pylance: ``python tests/golden/make.py [release ...]``.
+"""Write the tables of old releases of pylance: ``python tests/golden/make.py [release ...]``.
 
 What only an old release can make is kept here, ``pylance-RELEASE/CASE`` each, some KB in all.  A
 case is a program that the release runs in the folder of the release, where ``lance`` and ``pa`` are
@@ -223,7 +223,7 @@ lance.write_dataset(rows(3, "cb"), name, mode="append")
 
 
 def main(releases: list[str], environments: Path) -> None:
-    """Writes the cases of some releases, in the order above: later ones may go on from earlier."""
+    """Write the cases of some releases, in the order above: later ones may go on from earlier."""
     for release, cases in CASES.items():
         if releases and release not in releases:
             continue

@@ -1,4 +1,4 @@
-"""Runs in the environment of one release of pylance: writes a random table and says what is in it.
+"""Run in the environment of one release of pylance: writes a random table and says what is in it.
 
 A line of JSON for each version goes to standard output: the rows as the release reads them.
 """

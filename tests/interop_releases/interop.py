@@ -83,7 +83,7 @@ def shown(counts: Counter[str]) -> str:
 
 
 def main() -> int:
-    """Runs the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     default = Path(tempfile.gettempdir()) / "pylance_releases"
     parser.add_argument("--environments", type=Path, default=default)

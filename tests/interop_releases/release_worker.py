@@ -1,4 +1,4 @@
-"""Runs in the environment of one old release of pylance: writes files, or reads ours.
+"""Run in the environment of one old release of pylance: writes files, or reads ours.
 
 Only pylance and pyarrow are at hand.  One line of JSON per case goes to standard output; a case
 without one ended the process.

@@ -92,7 +92,7 @@ class Cell:
 
 
 def make_cases(folder: Path, *, legacy: bool) -> list[str]:
-    """Writes each case as an Arrow file; their names."""
+    """Write each case as an Arrow file; their names."""
     folder.mkdir()
     names = []
     for size in SIZES:
@@ -109,7 +109,7 @@ def make_cases(folder: Path, *, legacy: bool) -> list[str]:
 
 
 def make_requests(folder: Path) -> list[str]:
-    """Writes columns whose metadata ask for an encoding, and blobs; their names."""
+    """Write columns whose metadata ask for an encoding, and blobs; their names."""
     folder.mkdir()
     names = []
     columns = column_cases(SIZES[-1])
@@ -165,7 +165,7 @@ def one_array(table: pa.Table) -> pa.Array:
 
 
 def write_ours(cases: Path, files: Path, names: Sequence[str], version: str) -> list[str]:
-    """Writes the cases that the version can hold; their names."""
+    """Write the cases that the version can hold; their names."""
     written = []
     for name in names:
         table = load(cases / name)
@@ -447,7 +447,7 @@ def one_line(text: str) -> str:
 
 
 def main() -> int:
-    """Runs the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     default = Path(tempfile.gettempdir()) / "pylance_releases"
     parser.add_argument("--environments", type=Path, default=default)

@@ -76,7 +76,7 @@ CHANGES = "_change_type", "source_id", "_commit_version", "id", "n", "text"
 
 
 def follow(folder: str, *, to_the_end: bool, sinks: bool) -> None:
-    """Runs all queries; without ``to_the_end`` until it is killed."""
+    """Run all queries; without ``to_the_end`` until it is killed."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
@@ -308,7 +308,7 @@ class Source:
         write_table(self.path, self._new_rows(600), overwrite=True)
 
     def clean_up(self, done: int) -> int:
-        """Removes versions before ``done``; returns how many."""
+        """Remove versions before ``done``; return how many."""
         result = cleanup_old_versions(Table(self.path), CleanupPolicy(before_version=done))
         return len(result.versions)
 
@@ -426,7 +426,7 @@ class _Killing:
     rng: random.Random
 
     def kill_once(self, kind: str, commits: int) -> bool:
-        """Starts a driver, and kills it while this process commits; whether that counts."""
+        """Start a driver, and kill it while this process commits; whether that counts."""
         before = self._made()
         driver = Driver(self.folder, sinks="counts" in self.outcome.queries)
         self.outcome.commits += commits
@@ -511,7 +511,7 @@ def _checkpoint(folder: str, name: str, log: str) -> list[int]:
 
 
 def _note_unfinished(folder: str, outcome: Outcome) -> None:
-    """Counts batches that were logged and not finished, and those that a target has of them."""
+    """Count batches that were logged and not finished, and those that a target has of them."""
     for name in outcome.queries:
         unfinished = _checkpoint(folder, name, "offsets")[-1:]
         if not unfinished or unfinished == _checkpoint(folder, name, "commits")[-1:]:
@@ -619,7 +619,7 @@ def kinds_of_kills(kills: int, seed: int) -> list[str]:
 
 
 def main() -> int:
-    """Runs the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--commits", type=int, default=300)
     parser.add_argument("--kills", type=int, default=30)

@@ -1,4 +1,4 @@
-"""Breaks one rule after another, and looks whether the tests that guard it fail.
+"""Break one rule after another, and looks whether the tests that guard it fail.
 
     python tests/mutants/run.py                  all mutants, each killed or survived
     python tests/mutants/run.py rebase feed      those whose name or file has one of these words
@@ -32,7 +32,7 @@ _NOT_RUN = 5
 
 
 def main(words: list[str]) -> int:
-    """Runs the chosen mutants; 1 if one of them survives or cannot be made."""
+    """Run the chosen mutants; 1 if one of them survives or cannot be made."""
     chosen = [one for one in MUTANTS if not words or any(w in one.name + one.file for w in words)]
     if not chosen:
         print(__doc__, f"no mutant's name or file has {' or '.join(words)}", sep="\n")

@@ -82,7 +82,7 @@ def calls_of(work: Callable[[], object], root: str) -> list[tuple[str, str]]:
 
 
 def kill_at(work: Callable[[], object], number: int, moment: str) -> bool:
-    """Runs the work in a process that is killed at the point; whether it came there."""
+    """Run the work in a process that is killed at the point; whether it came there."""
     child = os.fork()
     if not child:
         signal.alarm(MAX_SECONDS)  # one that hangs is none that was killed

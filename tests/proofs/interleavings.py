@@ -77,7 +77,7 @@ def swept_cases() -> Iterator[Case]:
 
 
 def prove(cases: list[Case], seed: int = 0) -> Report:
-    """Runs the cases."""
+    """Run the cases."""
     report = Report("interleavings", seed)
     report.counts["ordered pairs"] = len({(case.first, case.second) for case in cases})
     report.counts["interleavings"] = len(cases)

@@ -342,7 +342,7 @@ def next_states(state: State, rules: frozenset[str], *, deaths: bool) -> Iterato
 
 
 def explore(kinds: tuple[str, ...], mutant: str = "", *, deaths: bool = True) -> tuple[int, int]:
-    """Visits all states; how many, and how many schedules lead through them.
+    """Visit all states; how many, and how many schedules lead through them.
 
     Raises:
         Anomaly: With the states that lead to it.
@@ -383,7 +383,7 @@ def explore(kinds: tuple[str, ...], mutant: str = "", *, deaths: bool = True) ->
 
 
 def prove(triples: list[tuple[str, ...]], mutant: str = "") -> Report:
-    """Explores all triples; a mutant stops at the first anomaly."""
+    """Explore all triples; a mutant stops at the first anomaly."""
     report = Report(f"model{f' with mutant {mutant!r}' if mutant else ''}", 0)
     report.counts["triples of processes"] = len(triples)
     for kinds in triples:

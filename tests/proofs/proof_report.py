@@ -40,7 +40,7 @@ class Report:
     started: float = field(default_factory=time.monotonic)
 
     def show(self) -> int:
-        """Prints it; the exit code of the proof."""
+        """Print it; the exit code of the proof."""
         for text in self.anomalies[:_SHOWN]:
             print(f"ANOMALY {text}\n")
         width = max(map(len, self.counts), default=0)

@@ -165,7 +165,7 @@ def keep_clean(path: str, age_s: float) -> Counter[str]:
 
 
 def keep_reading(path: str, seed: int) -> Counter[str]:
-    """Reads the newest version, and every third time an older one."""
+    """Read the newest version, and every third time an older one."""
     counts: Counter[str] = Counter()
     rng, last = random.Random(seed), 0
     while not is_over(path):
@@ -208,7 +208,7 @@ def check_version(found: pa.Table, version: int) -> None:
 
 
 def follow(path: str, replica: dict[int, tuple[int, int]], version: int) -> tuple[dict, int]:
-    """Applies net changes until it is over, and those that are left then."""
+    """Apply net changes until it is over, and those that are left then."""
     batches = 0
     while True:
         was_over = is_over(path)
@@ -248,7 +248,7 @@ def contents(path: str) -> tuple[dict[int, tuple[int, int]], int]:
 
 
 def prove(until: Callable[[int, float], bool], seed: int, age_s: float) -> Report:
-    """Runs until a version and a number of seconds are enough."""
+    """Run until a version and a number of seconds are enough."""
     report = Report("soak", seed)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="pyspark-lance-soak-", dir=memory))

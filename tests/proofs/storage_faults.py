@@ -74,7 +74,7 @@ class Outcome:
 
 
 def write(table: Table, writer: int, numbers: range) -> collections.Counter[str]:
-    """Commits one row for each number; returns the errors that were met."""
+    """Commit one row for each number; return the errors that were met."""
     errors: collections.Counter[str] = collections.Counter()
     for number in numbers:
         row = pa.table({"writer": [writer], "number": [number]}, schema=SCHEMA)
@@ -108,7 +108,7 @@ def commit_through_faults(
     seed: int,
     time_out: str = "5s",
 ) -> Outcome:
-    """Runs the writers, then looks without faults.
+    """Run the writers, then looks without faults.
 
     Args:
         server: A running S3 server.
@@ -171,7 +171,7 @@ def _outcome(
 
 
 def main() -> int:
-    """Prints the counts; 1 if a row is lost or doubled."""
+    """Print the counts; 1 if a row is lost or doubled."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--writers", type=int, default=4)

@@ -91,7 +91,7 @@ def test_model_reveals_broken_rule(mutant):
 
 
 def command(name, *arguments):
-    """Runs a proof as a user does; what it prints."""
+    """Run a proof as a user does; what it prints."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(Path(__file__).parent / name), *arguments],
         capture_output=True, text=True, timeout=300, check=False,

@@ -238,7 +238,7 @@ def names_in(code):
 
 
 def run_habit(code, path):
-    """Does what a habit says, as far as it gets."""
+    """Do what a habit says, as far as it gets."""
     objects = {
         "table": LanceTable(SESSION, path),
         "LanceTable": LanceTable,

@@ -55,7 +55,7 @@ def run_tasks(state):
 
 
 def compact(path, between=lambda: None, **arguments):
-    """Runs a compaction, with something between its plan and its commit the first time."""
+    """Run a compaction, with something between its plan and its commit the first time."""
     answer = ask(path, "compact", target_rows_per_fragment="50", **arguments)
     rounds = 0
     while answer.state is not None:

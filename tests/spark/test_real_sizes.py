@@ -44,7 +44,7 @@ class Model:
         self.changes, self.counts = {}, {}
 
     def put(self, version, ids, values):
-        """Inserts or updates, by whether the rows are there."""
+        """Insert or update, by whether the rows are there."""
         ids = np.asarray(ids)
         values = np.broadcast_to(values, ids.shape)
         known = self.is_there[ids]
@@ -147,7 +147,7 @@ def deletion_files(path):
 
 
 def compact(path, **options):
-    """Compacts by pylance; returns the version."""
+    """Compact by pylance; return the version."""
     lance.dataset(path).optimize.compact_files(**options)
     return lance.dataset(path).version
 

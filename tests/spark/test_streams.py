@@ -42,7 +42,7 @@ def source(written, tmp_path):
 
 
 def run(frame, tmp_path, name, **options):
-    """Writes all there is to the table ``name``, by the checkpoint of that name."""
+    """Write all there is to the table ``name``, by the checkpoint of that name."""
     query = (
         frame.writeStream.format("lance")
         .options(checkpointLocation=str(tmp_path / f"checkpoint-{name}"), **options)

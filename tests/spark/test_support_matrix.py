@@ -34,5 +34,5 @@ def test_document_lists_exactly_tested_statements():
 
 @pytest.mark.slow
 def test_all_statements_behave_as_documented():
-    """Prints the cells: python tests/support/support_matrix.py all."""
+    """Print the cells: python tests/support/support_matrix.py all."""
     assert subprocess.run([sys.executable, COMMAND, "all"], check=False).returncode == 0

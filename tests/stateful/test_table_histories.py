@@ -584,7 +584,7 @@ class TableHistory(RuleBasedStateMachine):
         return pa.Table.from_pylist(rows, schema=schema)
 
     def replay_rows(self, before):
-        """Lets pylance make the difference to the rows that there were."""
+        """Let pylance make the difference to the rows that there were."""
         if self.twin is None or self.model.rows == before:
             return
         rows = self.model.rows

@@ -18,7 +18,7 @@ from pyspark_lance.store.external_manifest_tables import (
 
 @pytest.fixture(params=["sqlite", pytest.param("dynamodb", marks=pytest.mark.s3)])
 def opened(request, tmp_path):
-    """Opens the rows of a table by its key."""
+    """Open the rows of a table by its key."""
     if request.param == "sqlite":
         return lambda base: SqliteManifests(str(tmp_path / "manifests.db"), base)
     server = request.getfixturevalue("s3_server")

@@ -43,7 +43,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> Any:
-        """Sends one command, and returns its result.
+        """Send one command, and return its result.
 
         Raises:
             AssertionError: The browser could not do it, or has ended.
@@ -60,7 +60,7 @@ class Browser:
                 return answer["result"]
 
     def open(self, url: str, width: int, height: int = 1000, *, dark: bool = False) -> list[str]:
-        """Opens a page, and returns what was asked for until it was there, with all pictures."""
+        """Open a page, and return what was asked for until it was there, with all pictures."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call(

@@ -149,7 +149,7 @@ def _free_port() -> int:
 
 
 def _start(port: int, command: list[str]) -> None:
-    """Starts a server, and waits until it listens."""
+    """Start a server, and wait until it listens."""
     nowhere = subprocess.DEVNULL
     server = subprocess.Popen(command, stdout=nowhere, stderr=nowhere)
     atexit.register(server.kill)

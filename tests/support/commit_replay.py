@@ -1,4 +1,4 @@
-"""Replays what pylance committed through our own ``next_manifest`` and compares the two results.
+"""Replay what pylance committed through our own ``next_manifest`` and compare the two results.
 
 pylance writes each transaction into its manifest, so every version of every table it made is a
 question ("manifest N and this transaction") with an answer ("manifest N + 1").
@@ -32,7 +32,7 @@ class PylanceVersion:
 
 
 def read_pylance_version(root: str | Path, version: int) -> PylanceVersion:
-    """Reads a version without any of the code under test that finds or frames manifests."""
+    """Read a version without any of the code under test that finds or frames manifests."""
     versions = Path(root) / "_versions"
     names = (f"{2**64 - 1 - version:020d}.manifest", f"{version}.manifest")
     path = next(versions / name for name in names if (versions / name).exists())
@@ -135,7 +135,7 @@ def compared(state: TableState) -> dict[str, object]:
 
 
 def check_replay(root: str | Path, version: int) -> TableState:
-    """Asserts that ours equals theirs, and that our indices claim nothing theirs do not."""
+    """Assert that ours equals theirs, and that our indices claim nothing theirs do not."""
     ours, theirs = replay(root, version)
     mine, expected = compared(ours), compared(theirs)
     differing = {key: (mine[key], expected[key]) for key in mine if mine[key] != expected[key]}

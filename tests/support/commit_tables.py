@@ -44,7 +44,7 @@ def commit(
     store, transaction, *, retries=DEFAULT_RETRIES, timeout_s=DEFAULT_TIMEOUT_S,
     environment=None, read=read_manifest, **known,
 ):  # fmt: skip
-    """Makes the version of a transaction; ``known`` is the rest of its ``CommitRequest``."""
+    """Make the version of a transaction; ``known`` is the rest of its ``CommitRequest``."""
     left = Retries(retries, timeout_s, environment)
     return commit_loop.commit(store, CommitRequest(transaction, **known), left, read=read)
 

@@ -1,4 +1,4 @@
-"""Builds wheels and source distributions of this package, as installers do."""
+"""Build wheels and source distributions of this package, as installers do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(kind: str, tree: Path, folder: Path) -> Path:
-    """Builds a distribution as pip does, where there is neither a JDK nor a network."""
+    """Build a distribution as pip does, where there is neither a JDK nor a network."""
     environment = {**os.environ, "PATH": str(folder), "JAVA_HOME": "", "SPARK_HOME": ""}
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
     subprocess.run(command, cwd=tree, env=environment, check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""Runs documents and examples in a process of their own, and says in a file how each of them ended.
+"""Run documents and examples in a process of their own, and say in a file how each of them ended.
 
     document_process.py plain|plugin ended.json folder page.md|example.py ...
 
@@ -45,7 +45,7 @@ def run_example(name: str, spark: SparkSession, folder: str) -> object:
 
 
 def main(kind: str, ended: str, folder: str, *names: str) -> None:
-    """Runs one after another; a failure of one does not keep the others from running."""
+    """Run one after another; a failure of one does not keep the others from running."""
     sys.path.insert(0, str(ROOT / "examples"))
     spark = start_session(kind, Path(folder))
     results: dict[str, dict[str, object]] = {}

@@ -1,4 +1,4 @@
-"""Runs the code blocks of a Markdown document, and compares what they print with what it shows.
+"""Run the code blocks of a Markdown document, and compare what they print with what it shows.
 
 Blocks of one document run in order and share their names.  ``python`` blocks are executed; each
 statement of a ``sql`` block is one query.  A ``text`` block right behind one of them is what it
@@ -78,7 +78,7 @@ def _dedented(match: re.Match[str]) -> str:
 
 
 def run_document(path: Path, spark, folder: str) -> int:
-    """Runs all Python and SQL of a document; returns how many blocks that were.
+    """Run all Python and SQL of a document; return how many blocks that were.
 
     Raises:
         AssertionError: A block printed something else than the document shows.

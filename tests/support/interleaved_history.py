@@ -100,7 +100,7 @@ def history_of(seed: int) -> History:
 
 
 def run_history(seed: int) -> str:
-    """Runs it; returns how it ended.
+    """Run it; return how it ended.
 
     Raises:
         AssertionError: It ended in no order.

@@ -117,7 +117,7 @@ def replace_nothing(path, who):
 
 
 def replace_by_none(path, who):
-    """Removes everything."""
+    """Remove everything."""
     return write(path, rows([], 0), overwrite=True, replace_where="id >= 8 AND id < 32")
 
 

@@ -158,7 +158,7 @@ class Failure:
 
 
 def attempt(name: str, path: str, who: int) -> object:
-    """Runs an operation; the class of the error if it fails."""
+    """Run an operation; the class of the error if it fails."""
     try:
         return OPERATIONS[name](path, who)
     except LanceError as error:
@@ -334,7 +334,7 @@ class Case:
 
 
 def run(case: Case) -> str | None:
-    """Runs the case; returns how it ended, None if the first has no such point.
+    """Run the case; return how it ended, None if the first has no such point.
 
     Raises:
         AssertionError: It ended in no order.

@@ -1,4 +1,4 @@
-"""Kills a writer before and after its calls of the store, each time on a copy of one table.
+"""Kill a writer before and after its calls of the store, each time on a copy of one table.
 
 To be run in a process of its own, which forks.
 """

@@ -29,7 +29,7 @@ PROCESSES = {
 
 
 def work(kind: str, folder: Path) -> None:
-    """Does it, with what another process left in the folder."""
+    """Do it, with what another process left in the folder."""
     options = {"path": str(folder / "table")}
 
     def kept(name: str) -> object:
@@ -103,7 +103,7 @@ def prepare(folder: Path) -> None:
 
 
 def run(kind: str, folder: Path, daemon: str = "") -> dict:
-    """Does it in a process of its own; with ``daemon``, in one that this module has forked.
+    """Do it in a process of its own; with ``daemon``, in one that this module has forked.
 
     Returns:
         ``spark``, ``own``: seconds of the processor for the imports of Spark's part, and for ours
@@ -117,7 +117,7 @@ def run(kind: str, folder: Path, daemon: str = "") -> dict:
 
 
 def _is_forked(daemon: str, module: str) -> bool:
-    """Goes on in a process that a daemon forks: one of ours that was asked, or PySpark's."""
+    """Go on in a process that a daemon forks: one of ours that was asked, or PySpark's."""
     made = importlib.import_module(daemon)
     sys.argv[1:] = [module]
     if hasattr(made, "prepare"):

@@ -135,7 +135,7 @@ class History:
         return branch
 
     def note(self) -> None:
-        """Takes down what the newest version is, if it is a new one."""
+        """Take down what the newest version is, if it is a new one."""
         if Snapshot.open(self.table).version == len(self.versions):
             return
         read = read_ours(self.path, system_columns=("_rowid",)).to_pylist()

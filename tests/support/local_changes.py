@@ -72,12 +72,12 @@ def _again(attempt, uri, options, settings, environment):
 
 
 def commit_once(plan, changes):
-    """Commits changes of rows that are not planned again."""
+    """Commit changes of rows that are not planned again."""
     return UnitOfWork(plan.table, plan.settings).once(partial(commit_changes, changes))
 
 
 def commit_rewritten(plan, request, rewritten, **known):
-    """Commits rewritten columns that are not planned again."""
+    """Commit rewritten columns that are not planned again."""
     prepared = partial(commit_rewrite, plan, request, rewritten, **known)
     return UnitOfWork(plan.table, plan.settings).once(prepared)
 
@@ -86,7 +86,7 @@ def commit_rewritten(plan, request, rewritten, **known):
 
 
 def delete_rows(uri, condition=None, *, options=None, settings=None, environment=None):
-    """Deletes the rows for which ``condition`` is true; None deletes all."""
+    """Delete the rows for which ``condition`` is true; None deletes all."""
 
     def attempt(plan):
         if condition is None:
@@ -104,7 +104,7 @@ def delete_rows(uri, condition=None, *, options=None, settings=None, environment
 
 
 def update_rows(uri, condition, columns, values, *, options=None, settings=None, environment=None):
-    """Gives ``columns`` other values where ``condition``; ``values`` maps batches of whole rows."""
+    """Give ``columns`` other values where ``condition``; ``values`` maps batches of whole rows."""
 
     def attempt(plan):
         names = tuple(field.name for field in project(plan.schema, tuple(columns)).fields)
@@ -141,7 +141,7 @@ def update_all(columns):
 def merge_rows(
     uri, source, keys, clauses, *, options=None, settings=None, environment=None, buckets=0
 ):
-    """Merges a table into the one at ``uri`` where all ``keys`` are equal; null equals nothing.
+    """Merge a table into the one at ``uri`` where all ``keys`` are equal; null equals nothing.
 
     Conditions and values of clauses see the joined rows: the columns of the target under their
     names, those of the source with ``SOURCE_PREFIX``, null on the side that has no row.

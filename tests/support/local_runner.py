@@ -1,4 +1,4 @@
-"""Runs stages of DML statements one after another in this process, as ``StageRunner`` says."""
+"""Run stages of DML statements one after another in this process, as ``StageRunner`` says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executes a notebook: python tests/support/notebooks.py FROM [TO], with its outputs in TO or FROM.
+"""Execute a notebook: python tests/support/notebooks.py FROM [TO], with its outputs in TO or FROM.
 
 Temporary folders are cut off of paths, and what a kernel writes to stderr is printed instead of
 kept, so that the notebook is the same on every machine.
@@ -14,7 +14,7 @@ _TEMPORARY = re.compile(r"/[\w/.-]*/tmp[a-z0-9_]{8}/")
 
 
 def execute(source: Path, target: Path) -> None:
-    """Runs all cells in the folder of ``source``, and writes them with what they show."""
+    """Run all cells in the folder of ``source``, and write them with what they show."""
     import nbformat
     from nbclient import NotebookClient
 

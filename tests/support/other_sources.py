@@ -1,4 +1,4 @@
-"""Runs statements that concern no Lance table, and writes what came of each.
+"""Run statements that concern no Lance table, and write what came of each.
 
     other_sources.py came.json folder step [source of files ...]
 

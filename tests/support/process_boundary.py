@@ -118,7 +118,7 @@ def _field_names(kind: type) -> tuple[str, ...] | None:
 
 
 def put_up() -> None:
-    """Puts the border up, for the rest of this process."""
+    """Put the border up, for the rest of this process."""
     for name, given in ON_EXECUTORS.items():
         owner_name, _, function = name.rpartition(".")
         owner = pkgutil.resolve_name(f"{PACKAGE}.{owner_name}")

@@ -25,7 +25,7 @@ def open_table(path: str) -> lance.LanceDataset:
 
 
 def catch_up(path: str, version: int) -> None:
-    """Makes versions that change no row, until there is one of this number."""
+    """Make versions that change no row, until there is one of this number."""
     dataset = lance.dataset(path)
     while dataset.version < version:
         dataset.update_config({"filled": str(dataset.version)})

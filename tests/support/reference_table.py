@@ -48,7 +48,7 @@ class ReferenceTable:
         return self.version
 
     def _commit(self) -> None:
-        """Remembers the version that was made."""
+        """Remember the version that was made."""
         self.history[self.version] = (dict(self.columns), dict(self.rows))
         self.identity_history[self.version] = dict(self.identities)
 
@@ -69,7 +69,7 @@ class ReferenceTable:
     # Rows ------------------------------------------------------------------------------------
 
     def migrate(self, version: int, physical_rows: int, rows: Mapping[int, Mapping]) -> None:
-        """Begins with a table whose rows got ids: one for each that lies there, deleted or not."""
+        """Begin with a table whose rows got ids: one for each that lies there, deleted or not."""
         self.version = version
         self.next_row_id = physical_rows
         self.rows = {row_id: Row(values, version, version) for row_id, values in rows.items()}

@@ -13,7 +13,7 @@ from pyspark_lance.table.dml.row_change import RowAction
 
 
 def set_to(path, condition, **arguments):
-    """Gives columns constant values where ``condition``: ``set_to(p, "id = 1", val="x")``."""
+    """Give columns constant values where ``condition``: ``set_to(p, "id = 1", val="x")``."""
     settings = arguments.pop("_arguments", {})
     types = {}
 
@@ -28,7 +28,7 @@ def set_to(path, condition, **arguments):
 
 
 def add_to(path, condition, column, amount, **arguments):
-    """Adds a number to a column."""
+    """Add a number to a column."""
     return update_rows(
         path,
         condition,
@@ -55,7 +55,7 @@ def delete_by_source(condition=None):
 
 
 def upsert(path, source, key="id", **arguments):
-    """Updates what is there and inserts what is not, with the columns that the source has."""
+    """Update what is there and inserts what is not, with the columns that the source has."""
     names = source.column_names
     return merge_rows(path, source, [key], [matched_update(names), insert(names)], **arguments)
 
@@ -73,5 +73,5 @@ class _Interrupted(ConditionalPutCommitHandler):
 
 
 def interrupted_by(*actions):
-    """Has each of ``actions`` done before one of the puts of the change that gets this."""
+    """Have each of ``actions`` done before one of the puts of the change that gets this."""
     return {"environment": Environment(handler=_Interrupted(*actions), sleep=lambda seconds: None)}

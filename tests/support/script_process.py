@@ -1,4 +1,4 @@
-"""Runs a script in a process of its own, as a user starts one: its Spark has a JVM of its own."""
+"""Run a script in a process of its own, as a user starts one: its Spark has a JVM of its own."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class SessionScheduling(LoadFileScheduling):
         return f"{super()._split_scope(nodeid)}::{kind[1] if kind else ''}"
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """Gives what suits a process best; what no other process can run, to any."""
+        """Give what suits a process best; what no other process can run, to any."""
         scope = self._next(node) or next(iter(self.workqueue))
         if kind := _kind(scope):
             self._kinds.setdefault(node, kind)

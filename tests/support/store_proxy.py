@@ -214,7 +214,7 @@ async def _answer(upstream, session, request, body, trouble):
 
 
 def _cut(request):
-    """Ends the connection at once."""
+    """End the connection at once."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response(status=500)

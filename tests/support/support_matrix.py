@@ -204,7 +204,7 @@ def temporary_view(session, folder):
 
 
 def make_view(session, table):
-    """Makes the view, or makes it again."""
+    """Make the view, or make it again."""
     session.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW {table.name} USING lance OPTIONS (path '{table.path}')"
     ).collect()
@@ -229,7 +229,7 @@ PLAIN = ("`LOCATION`", "view")
 
 
 def cell(session, place: str, statement: Statement, folder: str) -> str:
-    """Runs one statement on a new table."""
+    """Run one statement on a new table."""
     verb = statement.sql.split()[0]
     if place == "view" and verb == "CREATE":
         return NO  # it makes a table beside the view
@@ -310,7 +310,7 @@ def differences(found: dict[tuple[str, str], str], kind: str) -> list[str]:
 
 
 def write(found: dict[tuple[str, str], str], kind: str) -> None:
-    """Puts the cells of a kind of session into docs/sql.md, but for rows that are refused."""
+    """Put the cells of a kind of session into docs/sql.md, but for rows that are refused."""
     known = documented(kind) | found
     places = places_of(kind)
     lines = ["| | " + " | ".join(places) + " |", "|" + "---|" * (len(places) + 1)]

@@ -86,7 +86,7 @@ def all_columns(snapshot: Snapshot) -> BatchView:
 
 
 def remove_versions(path: str, versions: Iterable[int]) -> None:
-    """Takes manifests away, as a cleanup would."""
+    """Take manifests away, as a cleanup would."""
     gone = set(versions)
     store = open_store(path, {})
     for location in list_versions(store):
@@ -95,7 +95,7 @@ def remove_versions(path: str, versions: Iterable[int]) -> None:
 
 
 def forget_transactions(path: str, *, keep_files: bool) -> None:
-    """Makes manifests as old releases did, without a copy of the transaction."""
+    """Make manifests as old releases did, without a copy of the transaction."""
     store = open_store(path, {})
     for location in list_versions(store):
         file = read_manifest(store, location)
@@ -136,7 +136,7 @@ def assert_same_rows(ours: pa.Table, from_pylance: pa.Table) -> None:
 
 
 def random_history(path: str, seed: int, version: str, *, stable: bool = True) -> None:
-    """Creates a table and changes it in ways that pylance offers."""
+    """Create a table and changes it in ways that pylance offers."""
     rng = np.random.default_rng(seed)
     rows = int(rng.choice([40, 300, 1500]))
     table = random_table(seed, rows, version)
@@ -197,7 +197,7 @@ def write_table(path: str, table: pa.Table, **settings: object):
 
 
 def append(path: str, first: int, rows: int = 3, **settings: object) -> int | None:
-    """Appends rows with the ids ``first`` and following; returns the version."""
+    """Append rows with the ids ``first`` and following; return the version."""
     table = pa.table({"id": pa.array(range(first, first + rows), pa.int64())})
     result = write_table(path, table, **settings)
     return None if result is None else result.version

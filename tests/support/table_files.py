@@ -38,7 +38,7 @@ def used_files(path: str) -> set[str]:
 
 
 def move_sequences_outside(path: str) -> None:
-    """Moves row ids and versions of the newest version out of its manifest, into one file.
+    """Move row ids and versions of the newest version out of its manifest, into one file.
 
     The format allows it, but neither this package nor pylance does it.
     """

@@ -37,7 +37,7 @@ SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig)
 
 
 def check_invariants(path: str) -> Snapshot:
-    """Checks the newest version, also against the one before; returns it."""
+    """Check the newest version, also against the one before; return it."""
     snapshot = Snapshot.open(Table(path))
     manifest = read_manifest(snapshot.store, snapshot.file.location).manifest  # never a cached one
     assert manifest == snapshot.manifest

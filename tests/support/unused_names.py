@@ -1,4 +1,4 @@
-"""Prints what the package defines and nothing in it uses: python tests/support/unused_names.py.
+"""Print what the package defines and nothing in it uses: python tests/support/unused_names.py.
 
 What only tests use is unused, too. A name counts as used if the package has it anywhere but in its
 definition and in ``__all__``; so a name that two things share hides both, and nothing is reported

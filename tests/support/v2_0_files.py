@@ -140,7 +140,7 @@ def open_fields(store: ObjectStore, path: str) -> tuple[OpenFile, list[FieldRead
 def write_fields(
     store: ObjectStore, path: str, columns: dict[str, pa.Array], *, rows_per_write: int = 1 << 30
 ) -> None:
-    """Writes a file of one array per column."""
+    """Write a file of one array per column."""
     arrow = pa.schema([pa.field(name, array.type) for name, array in columns.items()])
     schema = LanceSchema.from_arrow(arrow)
     sink = PageSink(store.open_output(path))

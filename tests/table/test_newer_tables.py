@@ -47,7 +47,7 @@ def path(tmp_path):
 
 
 def change_manifest(path: str, change: Callable[[table_pb2.Manifest], object]) -> None:
-    """Rewrites the newest manifest with ``change`` applied."""
+    """Rewrite the newest manifest with ``change`` applied."""
     (name,) = sorted(Path(path, "_versions").glob("*.manifest"))[:1]
     whole = name.read_bytes()
     (position,) = struct.unpack("<q", whole[-16:-8])

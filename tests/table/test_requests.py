@@ -78,7 +78,7 @@ def test_newest_version_wins_among_unordered_timestamps():
 
 @pytest.fixture
 def counted(s3_table_root, s3_server):  # noqa: F811
-    """Counts the requests of an action on a table of three fragments."""
+    """Count the requests of an action on a table of three fragments."""
     uri, options = f"{s3_table_root}/t", s3_server.options
     for start in range(3):
         append(uri, options, start)

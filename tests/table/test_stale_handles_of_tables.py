@@ -57,7 +57,7 @@ def no_pauses(monkeypatch):
 
 @pytest.fixture(scope="module")
 def new_table():
-    """Makes copies of a table."""
+    """Make copies of a table."""
     with memory_folder() as folder:
         original = str(folder / "original")
         append(original, 0)

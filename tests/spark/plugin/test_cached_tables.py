@@ -37,7 +37,7 @@ def loaded_blocks(session):
 
 
 def save(session, path, mode="append"):
-    """Writes one row."""
+    """Write one row."""
     row = session.sql("SELECT 1L AS id, 'a' AS v").coalesce(1)
     row.write.format("lance").mode(mode).save(path)
 

@@ -77,7 +77,7 @@ def make(session, path, rng, kind, stable=True):
 
 
 def read_again(session, path):
-    """Makes the view of a table see its newest version."""
+    """Make the view of a table see its newest version."""
     session.read.format("lance").load(path).createOrReplaceTempView(path.rsplit("/", 1)[1])
 
 

@@ -67,7 +67,7 @@ class Model:
             self.rows, self.version = new, self.version + 1
 
     def check(self, path: str, statement: str) -> None:
-        """Compares with the files, and learns the ids of new rows."""
+        """Compare with the files, and learns the ids of new rows."""
         dataset = lance.dataset(path)
         assert dataset.version == self.version, statement
         names = ["id", "v", "s", "at", "_row_created_at_version", "_row_last_updated_at_version"]

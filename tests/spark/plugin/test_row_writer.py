@@ -19,7 +19,7 @@ SMALL = {BYTES: "12000", RECORDS: "100"}
 
 @pytest.fixture
 def settings(plugin):
-    """Sets what a test needs, and unsets it afterwards."""
+    """Set what a test needs, and unset it afterwards."""
 
     def put(values):
         for key, value in values.items():

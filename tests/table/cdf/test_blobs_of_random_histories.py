@@ -69,7 +69,7 @@ class Blobs:
             self.versions.append(self.versions[version - 1])
 
     def note(self, changed: dict[int, bytes | None]) -> None:
-        """Takes down the newest version, if it is a new one; blobs are those that were written."""
+        """Take down the newest version, if it is a new one; blobs are those that were written."""
         if Snapshot.open(self.table).version == len(self.versions):
             return
         known = dict((self.versions or [{}])[-1].values()) | changed

@@ -504,7 +504,7 @@ def test_untrackable_tables_are_refused(path, tmp_path):
 
 
 def without_row_ids(path: str, version: int) -> None:
-    """Takes the flag of stable row ids from a version, and the ids from its rows."""
+    """Take the flag of stable row ids from a version, and the ids from its rows."""
     snapshot = Snapshot.open(Table(path), VersionSpec(version=version))
     fragments = [
         dataclasses.replace(one, row_ids=None, created_at=None, last_updated_at=None)
@@ -557,7 +557,7 @@ def test_column_rewrite_does_not_count_for_unchanged_rows(path):
 
 
 def update_columns(path: str, row: int, value: int) -> None:
-    """Rewrites column ``x`` where the row with this id is, with another value for it."""
+    """Rewrite column ``x`` where the row with this id is, with another value for it."""
     plan = plan_change(Table(path))
     found = read_ours(path, system_columns=("_rowaddr",))
     address = found.filter(pa.compute.equal(found["id"], row))["_rowaddr"]

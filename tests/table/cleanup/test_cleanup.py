@@ -74,7 +74,7 @@ def path(tmp_path):
 
 
 def both(path, policy, **from_pylance):
-    """Cleans up a copy with pylance and this one with ours; the same files must be left."""
+    """Clean up a copy with pylance and this one with ours; the same files must be left."""
     copy = f"{path}-copy"
     shutil.copytree(path, copy)
     stats = lance.dataset(copy).cleanup_old_versions(**from_pylance)

@@ -85,7 +85,7 @@ def feeds(path, last):
 
 
 def fill(path, rng, sizes, first=0, **settings):
-    """Appends rows of a small number of values; returns the id that is next."""
+    """Append rows of a small number of values; return the id that is next."""
     for size in sizes:
         table = pa.table(
             {

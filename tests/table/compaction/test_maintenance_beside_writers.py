@@ -52,7 +52,7 @@ def write(path, number, until):
 
 
 def tidy(path, until):
-    """Compacts again and again; returns how often."""
+    """Compact again and again; return how often."""
     versions = 0
     while time.time() < until:
         try:
@@ -64,7 +64,7 @@ def tidy(path, until):
 
 
 def clean(path, until):
-    """Cleans up again and again what no work of a few seconds can need; returns how much."""
+    """Clean up again and again what no work of a few seconds can need; return how much."""
     removed = 0
     while time.time() < until:
         policy = CleanupPolicy(older_than_s=timedelta(seconds=20).total_seconds())

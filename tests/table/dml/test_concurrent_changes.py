@@ -319,7 +319,7 @@ def start(path, first, step, count):
 
 
 def run_together(workers, between=lambda: None):
-    """Starts all at once; ``between`` is called repeatedly until all have ended."""
+    """Start all at once; ``between`` is called repeatedly until all have ended."""
     for worker in workers:
         worker.stdin.write("go\n")
         worker.stdin.close()

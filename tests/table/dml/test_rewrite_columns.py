@@ -32,7 +32,7 @@ pytestmark = pytest.mark.interop
 
 
 def set_values(path, ids, columns, *, step=None, concurrently=None):
-    """Gives the rows with these ids (column ``id``) other values, by rewriting columns."""
+    """Give the rows with these ids (column ``id``) other values, by rewriting columns."""
     plan = plan_change(Table(path))
     known = read_ours(path, system_columns=("_rowaddr",))
     place = {row_id: row for row, row_id in enumerate(known["id"].to_pylist())}

@@ -53,7 +53,7 @@ def recorded(path, names=("id",)):
 
 
 def hidden_data(path):
-    """Hides the data files of the newest version; returns a function that shows them again."""
+    """Hide the data files of the newest version; return a function that shows them again."""
     hidden = []
     for fragment in transaction_of(path).operation.new_fragments:
         file = Path(path) / "data" / fragment.files[0].path

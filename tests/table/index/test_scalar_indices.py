@@ -381,7 +381,7 @@ def test_bloom_filters_prune_zones(many_kinds):
 
 
 def without_other_files(path: str, condition: str) -> None:
-    """Takes away the data files of fragments that have no row for which ``condition`` is true."""
+    """Take away the data files of fragments that have no row for which ``condition`` is true."""
     snapshot = Snapshot.open(Table(path))
     wanted = retained_rows(path, condition)
     for fragment in snapshot.manifest.fragments:

@@ -158,7 +158,7 @@ PARTS = 3
 
 
 def cast_all(part: int) -> None:
-    """Casts arrays of every type to a part of the types; prints what goes wrong."""
+    """Cast arrays of every type to a part of the types; print what goes wrong."""
     every = list(VALUES)
     for at, kind in enumerate(every):
         for target in every[(part - at) % PARTS :: PARTS]:

@@ -76,7 +76,7 @@ def spark_type(kind):
 
 
 def write_located(path, rows, schema, storage=(), **settings):
-    """Writes rows that describe blobs as columns of ``schema``."""
+    """Write rows that describe blobs as columns of ``schema``."""
     table = Table(path, dict(storage))
     plan = plan_write(table, schema, WriteSettings(**settings), existing=open_existing(table))
     return commit_write(plan, write_rows(plan, rows.to_batches()))

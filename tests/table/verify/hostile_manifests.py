@@ -9,7 +9,7 @@ from pyspark_lance.store.open_store import open_store
 
 
 def change_manifest(path, change):
-    """Replaces the newest manifest by what ``change`` makes of it."""
+    """Replace the newest manifest by what ``change`` makes of it."""
     store = open_store(str(path))
     location = latest_version(store)
     file = read_manifest(store, location)

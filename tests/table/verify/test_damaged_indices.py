@@ -87,7 +87,7 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 def survives(sound: str, folder: Path, seed: int) -> tuple[bool, bool]:
-    """Damages a file of an index; whether that is found, and whether scans have the right rows."""
+    """Damage a file of an index; whether that is found, and whether scans have the right rows."""
     rng = random.Random(seed)
     path = str(folder / "t")
     shutil.copytree(sound, path)

@@ -161,7 +161,7 @@ FOLDERS = ("_versions", "_transactions", "data", "_deletions", "_indices", "_ref
 
 
 def changed_table(path):
-    """Has files in each folder that a table may have."""
+    """Have files in each folder that a table may have."""
     write_table(path, pa.table({"id": pa.array(range(6), pa.int64())}), max_rows_per_file=3)
     delete_rows(path, "id = 1")
     create_index(Table(path), IndexRequest(("id",), name="by_id"))
@@ -248,7 +248,7 @@ def test_dangling_link_creates_no_folder(tmp_path):
 
 
 def with_base(path, base, *, dataset_root=True):
-    """Has the only data file below another root."""
+    """Have the only data file below another root."""
 
     def change(manifest):
         (fragment,) = manifest.fragments

@@ -120,7 +120,7 @@ def test_old_tables_have_known_findings(case, tmp_path):
 
 
 def change_manifest(path, change, *, indices=lambda found: found):
-    """Rewrites the newest manifest with a change."""
+    """Rewrite the newest manifest with a change."""
     store = Table(path).store()
     location = list_versions(store)[-1]
     file = read_manifest(store, location)

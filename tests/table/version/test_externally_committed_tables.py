@@ -241,7 +241,7 @@ POINTS = {
 
 
 def write(table, numbers, **settings):
-    """Appends ids; returns the version."""
+    """Append ids; return the version."""
     data = pa.table({"id": pa.array(numbers, pa.int64())})
     existing = open_existing(table)
     plan = plan_write(table, data.schema, WriteSettings(**settings), existing=existing)

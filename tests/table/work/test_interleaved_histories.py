@@ -30,7 +30,7 @@ def _workplace():
 
 
 def check(seeds):
-    """Runs the histories; failures are reported together."""
+    """Run the histories; failures are reported together."""
     failures = []
     for seed in seeds:
         try:

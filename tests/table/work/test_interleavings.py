@@ -55,7 +55,7 @@ def is_in_share(case):
 
 
 def check(cases):
-    """Runs all cases; failures are reported together."""
+    """Run all cases; failures are reported together."""
     failures = []
     for case in cases:
         try:

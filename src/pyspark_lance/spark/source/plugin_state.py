@@ -1,4 +1,4 @@
-"""Checks that the JVM plugin is active in a session, and that its jar matches this package."""
+"""Check that the JVM plugin is active in a session, and that its jar matches this package."""
 
 from __future__ import annotations
 
