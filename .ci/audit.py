@@ -1,8 +1,8 @@
-"""Looks up known flaws of what an installation takes: python .ci/audit.py.
+"""Look up known vulnerabilities of the dependencies: python .ci/audit.py.
 
-It asks a service on the Internet.  Where that cannot be reached, or knows none of the packages, it
-says so and fails nothing: a build must not depend on it.  A known flaw that a release mends ends
-with 1; of others, which wait for a release, it tells.
+It asks a service on the Internet.  If that cannot be reached, or knows none of the packages, it
+says so and fails nothing: a build must not depend on it.  The exit code is 1 for a vulnerability
+that a release fixes; those that wait for a release are only printed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def judged(report: dict | None) -> tuple[list[str], int]:
         f"{', '.join(flaw['fix_versions']) or 'no release'}"
         for package, flaw in flaws
     ]
-    told = f"{len(known)} of {len(packages)} packages were looked up, {len(lines)} known flaws"
-    return [*lines, told], int(any(flaw["fix_versions"] for _, flaw in flaws))
+    summary = f"{len(known)} of {len(packages)} packages were looked up, {len(lines)} known flaws"
+    return [*lines, summary], int(any(flaw["fix_versions"] for _, flaw in flaws))
 
 
 def asked(requirements: Path, answer: Path) -> dict | None:

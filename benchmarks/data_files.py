@@ -12,10 +12,11 @@ first batch is asked for. ``--defaults`` gives pylance its default batch size an
 ``write``: both write the same batches to a local folder. Size below 1: our file is smaller.
 
 The ratios of both are pylance's time over ours: by the clock, and by the processor time of all
-threads (pylance hands over batches in others than the one that decodes).
+threads (pylance hands over batches in other threads than the one that decodes).
 
-``take``: random rows in ascending order, others in each run; files are written by pylance, with the
-compression that a case is named after, and are warm and open. The ratio is our time over pylance's.
+``take``: random rows in ascending order, different in each run; files are written by pylance, with
+the compression that a case is named after, and are warm and open. The ratio is our time over
+pylance's.
 
 ``profile``: own time of the functions that take most in the fastest of several runs of a case of
 ``read``, calls of numpy and Arrow included in the one that makes them unless they have a line of

@@ -14,7 +14,7 @@ the processor for the first call or the whole script, which a busy machine chang
 ``--installed``: the plugin is among Spark's own jars.
 
 Modules should be compiled, as pip leaves them: ``uv`` does not by itself, and where
-PYTHONDONTWRITEBYTECODE is set each process of Python compiles them anew.
+PYTHONDONTWRITEBYTECODE is set each process of Python compiles them again.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Session:
         self._folder = f"{folder}/{name}"
         settings = dict(self._format.settings)
         if name == "lance":
-            from pyspark_lance import plugin_jar  # the Spark of others may be too old for it
+            from pyspark_lance import plugin_jar  # too new for the Spark of lance-spark
 
             settings["spark.jars"] = plugin_jar()
         else:

@@ -5,7 +5,7 @@ python benchmarks/row_changes.py [--rows 3000000] [--repeats 5] [--formats lance
 Each format has a session of its own; they take turns, statement by statement, and in the end all
 tables must hold the same rows. Delta and Iceberg come from Maven Central, for the release of Spark
 that is installed; the rows that are changed lie scattered over all files. All three mark rows as
-deleted instead of writing files anew (deletion vectors, merge on read). The tables have the
+deleted instead of rewriting files (deletion vectors, merge on read). The tables have the
 medians of the seconds by the clock and of those of the processor, of the JVM and all that it
 started.
 """

@@ -1,6 +1,6 @@
 """The script that ``first_query.py`` gives to ``spark-submit``: 100 rows, written and read.
 
-Prints what the JVM, which runs this process, and all others that it started took of the processor.
+Print the processor time of the JVM, which runs this process, and of all that it started.
 It imports no more than such a script does.
 """
 

@@ -12,7 +12,7 @@ answers must be equal.  The table has the medians of the seconds by the clock, w
 Parquet's (in brackets: of the processor, of the JVM and all that it started), and the geometric
 means of that.  Tables that a run left in the given folder are measured again.  ``--changed``
 changes 1 % of the orders by MERGE first, each format as it does that by default; Parquet, which
-has no MERGE, is written anew.
+has no MERGE, is written again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pyspark.sql import functions as sf
 import pyspark_lance
 from pyspark_lance import LanceTable
 
-# What each is called by Spark; Parquet is what the others are compared with.
+# What each is called by Spark; Parquet is what all other formats are compared with.
 SOURCES = {"lance": "lance", "plain": "lance", "parquet": "parquet", "delta": "delta"}
 PARTS = 2
 ONE_PERCENT = "xxhash64(o_orderkey) % 100 = 0"

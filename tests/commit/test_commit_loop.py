@@ -513,7 +513,7 @@ def test_delayed_put_commits_once(store):
 
 
 def test_put_below_newer_versions_does_not_count(store):
-    """Others made the same change, and cleaned up its version, before the put arrived."""
+    """Another writer made the same change, and cleaned up its version, before the put arrived."""
     create_table(store, 1)
 
     def set_owner(value, read_version, **arguments):

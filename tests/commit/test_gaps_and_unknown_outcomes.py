@@ -62,7 +62,7 @@ def clean_up(store, *numbers):
 
 
 def go_on(store, *cleaned, to=3):
-    """Others append a row for each version up to ``to``, and clean some versions up."""
+    """Other writers append a row for each version up to ``to``, and clean some versions up."""
 
     def action(path):
         for number in range(latest(store).manifest.version, to):
@@ -249,7 +249,7 @@ def test_errors_during_unknown_outcome_keep_files(store, faulty):
 
 
 def test_version_removed_between_list_and_read_is_committed(store, faulty):
-    """Others follow and clean up when it was listed as the newest one."""
+    """Other writers follow and clean up when it was listed as the newest one."""
     faulty.plan("put_if_absent", Fault.LOST_ANSWER)
     faulty.plan("get_tail", Fault.PASS, Fault.FAIL)  # the latest before the put; then its owner
     faulty.before("get_tail", nothing)

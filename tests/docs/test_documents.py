@@ -29,7 +29,7 @@ _WITHOUT_PLUGIN = [name for name in _NAMES if NEEDS_PLUGIN not in (ROOT / name).
 @pytest.fixture(scope="module")
 def ended(run_documents):
     """All documents and examples, as users have them; without the plugin those that need none."""
-    # The processes of streams may still say something when others run, so these come last.
+    # The processes of streams may still say something when other documents run, so these come last.
     examples = [*([WITH_DIGITS] if HAS_DIGITS else []), *EXAMPLES]
 
     @functools.cache

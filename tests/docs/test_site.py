@@ -90,7 +90,7 @@ def pages(site: Path) -> list[str]:
 
 
 class _Links(HTMLParser):
-    """What a page refers to, and the places in it that others can refer to."""
+    """What a page refers to, and the places in it that other pages can refer to."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()

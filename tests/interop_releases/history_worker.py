@@ -1,4 +1,4 @@
-"""Run in the environment of one release of pylance: writes a random table and says what is in it.
+"""Write a random table by the pylance of this environment, and print what is in it.
 
 A line of JSON for each version goes to standard output: the rows as the release reads them.
 """

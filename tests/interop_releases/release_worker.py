@@ -1,6 +1,6 @@
-"""Run in the environment of one old release of pylance: writes files, or reads ours.
+"""Write files by the old pylance of this environment, or read ours.
 
-Only pylance and pyarrow are at hand.  One line of JSON per case goes to standard output; a case
+Only pylance and pyarrow are installed.  One line of JSON per case goes to standard output; a case
 without one ended the process.
 """
 

@@ -888,7 +888,7 @@ MUTANTS = (
         "a version that other writers followed at the last moment is rolled back",
         "commit/manifest_committer.py",
         "        if newest and newest[0].version > number:  # a newer",
-        "        if False:  # somebody",
+        "        if False:  # never",
         ("tests/commit/test_gaps_and_unknown_outcomes.py",),
     ),
     Mutant(

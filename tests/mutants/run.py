@@ -1,11 +1,11 @@
-"""Break one rule after another, and looks whether the tests that guard it fail.
+"""Break one rule after another, and check that the tests that guard it fail.
 
     python tests/mutants/run.py                  all mutants, each killed or survived
     python tests/mutants/run.py rebase feed      those whose name or file has one of these words
 
 A mutant is the package with one text replaced by another; it lives in a temporary folder that
 comes before the installed package.  Not part of the tests: it takes a few minutes.  If you
-changes a line that a mutant replaces gives the mutant the new line.
+change a line that a mutant replaces, give the mutant the new line.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python tests/proofs/interleavings.py --runs 200       some, chosen by the seed
     python tests/proofs/interleavings.py --only restored  pairs with this operation
     python tests/proofs/interleavings.py --part 2/12      the second of twelve parts of all
-    python tests/proofs/interleavings.py --swept          others commit and clean up at every call
+    python tests/proofs/interleavings.py --swept          commits and cleanups at every call
 
 While the first is stopped (planned, files written, before the put of the manifest, after it) the
 second one runs whole: on the same row, on another row of the same fragment, or in another fragment.

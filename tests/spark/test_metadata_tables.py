@@ -71,7 +71,7 @@ def test_detail_html_is_escaped_and_omits_properties(spark, path):
         + "</table>"
     )
     assert "hunter2" not in html and "branch" not in dict(cells)  # a property; and there is none
-    assert "_repr_html_" not in vars(detail.where("version > 1"))  # other rows show as others do
+    assert "_repr_html_" not in vars(detail.where("version > 1"))  # other rows show as usual
 
 
 def test_metadata_tables_support_columns_and_conditions(spark, path):

@@ -71,7 +71,7 @@ def question(version: PylanceVersion) -> Transaction:
 
 
 def replay(root: str | Path, version: int) -> tuple[TableState, TableState]:
-    """Ours and theirs of one version: what next_manifest makes of the one before, and what is."""
+    """One version twice: as next_manifest makes it of the one before, and as pylance wrote it."""
     theirs = read_pylance_version(root, version)
     current = read_pylance_version(root, version - 1).state if version > 1 else None
     operation = theirs.transaction.operation
@@ -135,7 +135,7 @@ def compared(state: TableState) -> dict[str, object]:
 
 
 def check_replay(root: str | Path, version: int) -> TableState:
-    """Assert that ours equals theirs, and that our indices claim nothing theirs do not."""
+    """Assert that ours equals pylance's, and that our indices claim nothing more."""
     ours, theirs = replay(root, version)
     mine, expected = compared(ours), compared(theirs)
     differing = {key: (mine[key], expected[key]) for key in mine if mine[key] != expected[key]}

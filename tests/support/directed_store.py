@@ -2,7 +2,7 @@
 
 While ``directed()`` is in force, every local table that the package opens lies in such a store; the
 calls of the writer that is being directed are numbered, and ``Director.scenes`` says what happens
-at which number.  Nothing is left to chance: the others run inside the call, and no threads race.
+at which number.  Nothing is random: the other operations run inside the call, and no threads race.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A writer stops at a point of its commit, other operations complete, then it continues.
 
 The end must be that of the writers one after another, in some order, or a typed conflict of the
-writer that was stopped, with the table as the others left it.  What the orders lead to is found by
-running the same operations on copies of the same table.
+writer that was stopped, with the table as the other writers left it.  What the orders lead to is
+found by running the same operations on copies of the same table.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ POINTS = {point.name: point for one in _POINTS for point in (one, one.then_swept
 
 
 def sweep(path: str) -> None:
-    """Others make versions that change no row, and remove all versions but the newest."""
+    """Other writers make versions that change no row, and remove all versions but the newest."""
     for number in range(2):
         open_dataset(path).update_config({"swept": str(number)})
     open_dataset(path).cleanup_old_versions(
@@ -435,8 +435,8 @@ def compare(expected: Outcome, found: Outcome, without: Collection = ()) -> str 
 def same_references(expected: Outcome, found: Outcome) -> bool:
     """Whether tags and branches have the same names and versions.
 
-    An operation on the newest version may use any that was newest while it ran: others may have
-    made some of them, which are those of no order.
+    An operation on the newest version may use any that was newest while it ran: other writers may
+    have made some of them, which are those of no order.
     """
     if expected.references.keys() != found.references.keys():
         return False

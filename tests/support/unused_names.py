@@ -2,7 +2,8 @@
 
 What only tests use is unused, too. A name counts as used if the package has it anywhere but in its
 definition and in ``__all__``; so a name that two things share hides both, and nothing is reported
-that is not so. ``ALLOWED`` has what others call: users, Spark, Arrow, protocols of Python.
+that is not so. ``ALLOWED`` has what is called from outside: by users, Spark, Arrow, protocols of
+Python.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Selection of rows: ranges of a page, and filters and takes on record batches.
 
-pyarrow (26 among others) gives wrong rows, or rows of memory that is not theirs, when it filters
+pyarrow (26, for example) gives wrong rows, or rows of foreign memory, when it filters
 or takes from a fixed-size list of fixed-size lists that starts at an offset, as slices do, however
 deep it is nested in other types.  Such columns are copied to offset 0 first.
 """

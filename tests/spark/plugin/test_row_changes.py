@@ -215,7 +215,7 @@ def test_command_fails_after_exhausted_retries(plugin, path, name):
     plugin.conf.set("spark.sql.catalog.hasty.commitRetries", "1")
     with pytest.raises(Exception, match=r"LANCE_COMMIT_RETRY.*conflicted 2 times"):
         plugin.sql(f"UPDATE hasty.`{path}` SET s = meddling(s) WHERE id + 0 = 5")
-    # Theirs, once for each attempt.
+    # Of the other writer, once for each attempt.
     assert lance.dataset(path).version == 3
     assert sql(plugin, f"SELECT s FROM {name} WHERE id = 5") == [("theirs",)]
 

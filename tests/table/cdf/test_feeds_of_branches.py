@@ -74,7 +74,7 @@ def check(lines: list[History]) -> int:
 def check_seed(path: str, seed: int, steps: int) -> int:
     lines = grow(path, seed, steps)
     count = check(lines)
-    # Others need what a cleanup of one line would remove.
+    # Other lines need what a cleanup of one line would remove.
     cleaned = lines[seed % len(lines)]
     cleanup_old_versions(cleaned.table, CleanupPolicy(retain_versions=1, delete_unverified=False))
     count += check([line for line in lines if line is not cleaned])

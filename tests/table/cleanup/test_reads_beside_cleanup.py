@@ -60,7 +60,7 @@ def copied(path, folder, name):
 
 
 def compact_and_clean(path):
-    """Others write all rows into other files, and remove the files that there were."""
+    """Other writers write all rows into other files, and remove the files that there were."""
     lance.dataset(path).optimize.compact_files()
     sweep(path)
 

@@ -161,7 +161,7 @@ class History:
         source = source.take(at).set_column(source.column_names.index("id"), "id", ids)
         upsert(self.path, source)
 
-    # Theirs ----------------------------------------------------------------------------------
+    # pylance ----------------------------------------------------------------------------------
 
     def their_update(self):
         name, low = str(self.rng.choice(self.columns)), int(self.rng.integers(0, self.next_id + 1))

@@ -462,7 +462,7 @@ def test_dry_run_predicts_clustering(tmp_path):
     assert (planned.num_rows, planned.fragments_added) == (done.num_rows, done.fragments_added)
 
 
-# Others at the same time -------------------------------------------------------------------
+# Concurrent writers -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -474,7 +474,7 @@ def test_dry_run_predicts_clustering(tmp_path):
         (lambda path: delete_rows(path, "id = 3"), True),
         (lambda path: lance.dataset(path).update({"id": "id + 1000"}, where="id = 9"), True),
         (lambda path: compact(Table(path), CompactionRequest(target_rows_per_fragment=1000)), True),
-        # Others have done all there is to do.
+        # Other compactions have done all there is to do.
         (lambda path: cluster(path, "id"), False),
     ],
 )  # fmt: skip

@@ -473,7 +473,7 @@ def test_rows_without_vectors_are_covered(tmp_path):
     assert check_like_pylance(path, queries_for(numbers)) == {"SegmentTask"}
 
 
-# Others ----------------------------------------------------------------------------------------
+# Other kinds -----------------------------------------------------------------------------------
 
 
 def run_during(path, what):

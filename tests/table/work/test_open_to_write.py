@@ -62,7 +62,8 @@ def test_missing_table_opens_as_none(tmp_path, path):
 def test_concurrent_versions_are_seen_before_or_by_commit(path, overwrite):
     write(path)
     set_tag(Table(path), "kept")
-    # Others go on and clean up: the version seen last is there, and none has the next number.
+    # Other writers go on and clean up: the version seen last is there, and none has the next
+    # number.
     for number in range(3):
         lance.dataset(path).update_config({"others": str(number)})
     for number in (1, 3, 4):

@@ -1,4 +1,4 @@
-"""Others commit, and clean up old versions, at any call of the store that an operation makes.
+"""Other writers commit, and clean up old versions, at any store call of an operation.
 
 Nothing that was listed is there any more when it is looked at.  That says that there is something
 newer, and nothing else: a table is there, a version that landed has landed, and its files stay.
@@ -195,7 +195,7 @@ def test_work_never_commits_to_replaced_table(first):
 
 
 def test_tag_moved_during_read_is_followed(path):
-    """Others move it and clean up what it stood on."""
+    """Another writer moves it and clean up what it stood on."""
     set_tag(Table(path), "here", VersionSpec(version=1))
     snapshots._cache.clear()
 

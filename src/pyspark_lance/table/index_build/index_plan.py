@@ -75,7 +75,7 @@ ROWS_PER_SEGMENT: Final = 4 << 20
 """Live rows of a segment: queries ask each of them, and each is made by one task."""
 
 ROWS_PER_JOINED_SEGMENT: Final = 64 << 20
-"""Live rows of a segment that is merged of others: no column is read for it."""
+"""Live rows of a segment that is merged from several: no column is read for it."""
 
 # Of kinds whose segments name rows by their ids, where they have stable ones.
 _BY_ROW_IDS: Final = (BITMAP, LABEL_LIST, NGRAM, INVERTED, MINHASH)

@@ -1,6 +1,6 @@
 """Convert data to the exact Arrow types of a table's columns, or raise an error.
 
-Safe casts of Arrow arrays of any type. pyarrow (26 and others) crashes the process when it casts
+Safe casts of Arrow arrays of any type. pyarrow (26, for example) crashes the process when it casts
 all-null lists whose items have no buffer, as Spark sends them, to a fixed-size list. With
 dictionary items it creates invalid indices, and it rejects a slice because of a value outside of
 the slice or below a null. So nested arrays are cast recursively, restricted to their valid values.
