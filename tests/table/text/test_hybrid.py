@@ -7,7 +7,7 @@ import pytest
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows
-from pyspark_lance.table.text.hybrid import Fusion, fuse
+from pyspark_lance.table.text.hybrid import Fusion, HybridOptions, fuse
 from pyspark_lance.table.text.scoring import NO_ROWS, ScoredRows
 
 
@@ -54,3 +54,9 @@ def test_fusion_by_weighted_scores():
 def test_invalid_fusions_are_refused(given):
     with pytest.raises(InvalidInputError, match="rankings cannot be fused by"):
         Fusion.parse(given)
+
+
+@pytest.mark.parametrize("k", [None, 0, -1, True, 1.5, "3"])
+def test_options_refuse_invalid_number_of_rows(k):
+    with pytest.raises(InvalidInputError, match="at least 1, not"):
+        HybridOptions([0.5], k, Fusion.parse(None))

@@ -6,7 +6,7 @@ One task, since they come in order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -142,14 +142,12 @@ def _text_bytes(plan: TextPlan) -> int:
 
 
 def _hybrid_options(asked: SearchOption) -> HybridOptions:
-    check_k(asked.k)
-    assert asked.k is not None
     fusion: object = asked.fusion
     if isinstance(asked.fusion, tuple):
         fusion = dict(zip(("text", "vector"), asked.fusion, strict=True))
     return HybridOptions(
         asked.vector,
-        asked.k,
+        cast(int, asked.k),  # None is refused
         Fusion.parse(fusion),
         asked.vector_column,
         asked.metric,

@@ -81,6 +81,10 @@ class HybridOptions:
     metric: str | None = None  # None for that of the index, or ``l2``.
     candidates: int = 100  # Rows of each search that are ranked together, at least ``k``.
 
+    def __post_init__(self) -> None:
+        """Refuse a number of rows that is none."""
+        check_k(self.k)
+
 
 @dataclass(frozen=True, slots=True)
 class HybridPlan:
@@ -97,9 +101,8 @@ def plan_hybrid(snapshot: Snapshot, words: SearchRequest, options: HybridOptions
     """Plan both searches; the filter and the columns are those of ``words``, but not its ``k``.
 
     Raises:
-        InvalidInputError: There is not one vector, or ``k`` is no number of rows.
+        InvalidInputError: There is not one vector.
     """
-    check_k(options.k)
     column = vector_column(snapshot.schema, options.vector_column)
     metric, segments = metric_and_segments(snapshot, column, options.metric)
     queries, is_one = parse_queries(options.vector, column, metric)

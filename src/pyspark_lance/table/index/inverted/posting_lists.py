@@ -63,6 +63,18 @@ class Postings(Protocol):
         """
 
 
+class _Blocks:
+    """What both kinds of postings find in the same way."""
+
+    __slots__ = ()
+
+    firsts: _Numbers
+
+    def blocks_of(self, documents: _Numbers) -> _Numbers:
+        """Return the only block that may have each document; -1 for those before the first."""
+        return np.searchsorted(self.firsts, documents, "right") - 1
+
+
 class BlockCounter:
     """Counter of the decoded blocks of a posting list, some of them repeatedly."""
 
@@ -71,7 +83,7 @@ class BlockCounter:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PostingList:
+class PostingList(_Blocks):
     """The documents of a token, in blocks."""
 
     number: int  # Of the token.
@@ -104,10 +116,6 @@ class PostingList:
         """Return all documents, and the frequency of the token in each."""
         return self.decode(np.arange(len(self.firsts)))
 
-    def blocks_of(self, documents: _Numbers) -> _Numbers:
-        """Return the only block that may have each document; -1 for those before the first."""
-        return np.searchsorted(self.firsts, documents, "right") - 1
-
     def frequencies_in(self, documents: _Numbers, blocks: _Numbers) -> _Numbers:
         """Return how often each document has the token, possibly 0.
 
@@ -126,7 +134,7 @@ class PostingList:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DecodedPostings:
+class DecodedPostings(_Blocks):
     """The documents of a token, decoded."""
 
     number: int  # Of the token.
@@ -176,10 +184,6 @@ class DecodedPostings:
     def decode_all(self) -> tuple[_Numbers, _Numbers]:
         """Return all documents, and the frequency of the token in each."""
         return self.documents.astype(np.int64), self.frequencies.astype(np.int64)
-
-    def blocks_of(self, documents: _Numbers) -> _Numbers:
-        """Return the only block that may have each document; -1 for those before the first."""
-        return np.searchsorted(self.firsts, documents, "right") - 1
 
     def frequencies_in(self, documents: _Numbers, blocks: _Numbers) -> _Numbers:
         """Return how often each document has the token, possibly 0."""

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -174,6 +174,7 @@ def _new_cache() -> RecentlyUsed[_HasSize]:
 
 
 _Entry = TypeVar("_Entry", Posting, PostingList)
+_Decoded = TypeVar("_Decoded", DecodedPostings, DecodedPositions)
 
 
 def _new_count_cache() -> RecentlyUsed[int]:
@@ -377,23 +378,38 @@ class TextPartition:
         return found
 
     def searchable(self, postings: PostingList) -> Postings:
-        """Return postings as they are searched fastest.
+        """Return postings as they are searched fastest: decoded as a whole once that pays."""
 
-        Those of which as many blocks were decoded as there are, by all searches, are decoded as a
-        whole and kept.
-        """
-        key = *self._list_key(postings.number), "decoded"
-        found = self._kept.get(key)
-        if found is None:
-            is_large = postings.length * _DECODED_BYTES > _KEPT_BYTES // 8
-            if is_large or postings.decoded.count < len(postings.firsts):
-                return postings
+        def decode() -> DecodedPostings:
             found = DecodedPostings.of(postings)
             self._check(found.documents)
-            postings.decoded.count = 0  # if it is evicted, searches have to need it again
+            return found
+
+        key = *self._list_key(postings.number), "decoded"
+        size, blocks = postings.length * _DECODED_BYTES, len(postings.firsts)
+        whole = self._decode_whole(key, size, postings.decoded, blocks, decode)
+        return postings if whole is None else whole
+
+    def _decode_whole(
+        self,
+        key: tuple[object, ...],
+        size: int,
+        decoded: BlockCounter,
+        blocks: int,
+        decode: Callable[[], _Decoded],
+    ) -> _Decoded | None:
+        """Return what ``decode`` returns, which is kept; None as long as blocks cost less.
+
+        It pays once as many blocks were decoded as there are, by all searches.
+        """
+        found = self._kept.get(key)
+        if found is None:
+            if size > _KEPT_BYTES // 8 or decoded.count < blocks:
+                return None
+            found = decode()
+            decoded.count = 0  # if it is evicted, searches have to need it again
             self._kept.put(key, found)
-        assert isinstance(found, DecodedPostings)
-        return found
+        return cast(_Decoded, found)
 
     def limits(
         self, postings: PostingList, average: np.float32, compute: Callable[[], _Floats]
@@ -446,18 +462,17 @@ class TextPartition:
         """Decode all positions of a token that was in many phrases, as in ``searchable``."""
         key = *self._list_key(postings.number), "decoded positions"
         found = self._kept.get(key)
-        if found is None:
-            stream = self._stream(postings)
-            is_large = len(stream.data) * _POSITION_GROWTH > _KEPT_BYTES // 8
-            if is_large or stream.decoded.count < len(postings.firsts):
-                return None
-            blocks = np.arange(len(postings.firsts))
-            positions, _, frequencies = self._decode_stream(stream, postings, blocks)
-            found = DecodedPositions.of(frequencies, positions)
-            stream.decoded.count = 0
-            self._kept.put(key, found)
-        assert isinstance(found, DecodedPositions)
-        return found
+        if isinstance(found, DecodedPositions):
+            return found
+        stream, blocks = self._stream(postings), len(postings.firsts)
+
+        def decode() -> DecodedPositions:
+            every = np.arange(blocks)
+            positions, _, frequencies = self._decode_stream(stream, postings, every)
+            return DecodedPositions.of(frequencies, positions)
+
+        size = len(stream.data) * _POSITION_GROWTH
+        return self._decode_whole(key, size, stream.decoded, blocks, decode)
 
     def _stream(self, postings: Postings) -> _PositionStream:
         key = *self._list_key(postings.number), "positions"
