@@ -133,6 +133,18 @@ def test_damaged_bounds_allocate_nothing():
         tracemalloc.stop()
 
 
+def test_scattered_ids_are_decoded_in_little_memory():
+    ids = np.random.default_rng(1).permutation(1 << 18).astype(np.uint64)
+    data = RowIdSequence.from_array(ids).to_bytes()
+    tracemalloc.start()
+    try:
+        found = RowIdSequence.from_bytes(data)
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(data)
+    finally:
+        tracemalloc.stop()
+    assert (found.to_array() == ids).all()
+
+
 def test_invalid_messages_are_corrupt():
     with pytest.raises(CorruptFileError, match="not a RowIdSequence message"):
         RowIdSequence.from_bytes(b"\xff\xff\xff")

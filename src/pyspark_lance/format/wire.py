@@ -216,7 +216,8 @@ def decode_ranges(data: bytes, *, versions: bool) -> Ranges | None:
     ``versions``: whether the ranges are the spans of runs.
     """
     heads = _message_starts(data)
-    tokens = _Varints.read(data)
+    # Varints take up to 64 times the bytes in memory, so other shapes are refused before.
+    tokens = None if heads is None else _Varints.read(data)
     if heads is None or tokens is None:
         return None
     place = np.searchsorted(tokens.starts, heads)
