@@ -10,25 +10,16 @@ at the end of the window.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import gc
-import multiprocessing
 import pickle
-import shutil
 import struct
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from timing import print_table
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from harness import cost_with_memory, fastest, in_child, print_table, run, scan, scratch, write
 from local_runner import LocalRunner
 
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
@@ -48,12 +39,10 @@ from pyspark_lance.table.dml.moved_rows import Clause, as_changes
 from pyspark_lance.table.dml.read_set import matching_rows
 from pyspark_lance.table.dml.row_change import ChangeSettings, RowAction, plan_change
 from pyspark_lance.table.dml.run_changes import run_changes as run_statement
-from pyspark_lance.table.rows.write_fragments import write_fragments
-from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
-from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
 MILLION = 1_000_000
 
@@ -63,11 +52,7 @@ class History:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        data = pa.table({"id": np.arange(10), "x": np.zeros(10)})
-        plan = plan_write(
-            Table(path), data.schema, WriteSettings(), existing=open_existing(Table(path))
-        )
-        commit_write(plan, write_fragments(plan.request, data.to_batches()))
+        write(path, pa.table({"id": np.arange(10), "x": np.zeros(10)}))
         snapshot = Snapshot.open(Table(path))
         self._store, self._manifest = snapshot.store, snapshot.manifest
         self._file = dataclasses.replace(snapshot.manifest.fragments[0].files[0], size_bytes=0)
@@ -293,45 +278,15 @@ MEASURES: dict[str, Callable[[str], tuple[int, str]]] = {
 }
 
 
-def status(name: str) -> float:
-    """A figure of this process, MB."""
-    return int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0]) / 1e3
-
-
-def measured(measure: Callable[[str], tuple[int, str]], path: str, pipe) -> None:
-    """Runs in a child of its own."""
-    Path("/proc/self/clear_refs").write_text("5")  # the highest point begins here
-    before = status("VmRSS")
-    start, processor = time.perf_counter(), time.process_time()
-    pickled, note = measure(path)
-    seconds, used = time.perf_counter() - start, time.process_time() - processor
-    pipe.send((seconds, used, status("VmHWM") - before, pickled / 1e6, note))
-
-
-def alone(measure: Callable[[str], tuple[int, str]], path: str) -> tuple[str, ...]:
-    """Seconds, those of the processor, MB grown, MB pickled and a note of a child."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=measured, args=(measure, path, sender))
-    child.start()
-    sender.close()
-    seconds, used, grown, pickled, note = receiver.recv()
-    child.join()
-    return f"{seconds:.2f}", f"{used:.2f}", f"{grown:.0f}", f"{pickled:.2f}", note
-
-
-def lines(make: Callable[[History], None], what: str, only: Sequence[str]) -> list[tuple[str, ...]]:
-    """The measures of one history."""
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
-    try:
-        make_alone = multiprocessing.get_context("fork").Process(
-            target=lambda: make(History(f"{folder}/t"))
-        )
-        make_alone.start()
-        make_alone.join()
-        return [(what, name, *alone(MEASURES[name], f"{folder}/t")) for name in only]
-    finally:
-        shutil.rmtree(folder)
+def lines(make: Callable[[History], None], what: str, only: Sequence[str]) -> Iterator[tuple]:
+    """Yield the measures of one history, each in a process of its own."""
+    with scratch() as folder:
+        path = f"{folder}/t"
+        in_child(lambda: make(History(path)), start="fork")
+        for name in only:
+            work = partial(cost_with_memory, MEASURES[name], path)
+            cost, grown, (pickled, note) = in_child(work, start="fork")
+            yield what, name, *cost, f"{grown:.0f}", pickled / 1e6, note
 
 
 # Scans -------------------------------------------------------------------------------------
@@ -357,9 +312,7 @@ def wide_table(path: str, rows: int) -> None:
         "place": pa.StructArray.from_arrays([pa.array(rng.random(rows)), numbers], ["a", "b"]),
         "vector": pa.FixedSizeListArray.from_arrays(vectors, 32),
     }
-    data = pa.table(columns)
-    plan = plan_write(Table(path), data.schema, WriteSettings(), existing=None)
-    commit_write(plan, write_fragments(plan.request, data.to_batches()))
+    write(path, pa.table(columns))
 
 
 def statement(path: str, action: RowAction, condition: str) -> None:
@@ -402,11 +355,6 @@ def updates_and_deletes(path: str, versions: int) -> None:
             statement(path, RowAction.UPDATE, f"id % 50 = {version * version % 50}")
 
 
-def scanned(snapshot: Snapshot) -> int:
-    tasks = plan_scan(snapshot, ScanRequest(system_columns=()))
-    return sum(batch.num_rows for task in tasks for batch in task.run())
-
-
 def feed_of(snapshot: Snapshot, mode: Deduplication, windows: Sequence[ChangeWindow]) -> int:
     """Rows of the feeds of some windows."""
     fields, rows = snapshot.schema.fields, 0
@@ -417,26 +365,16 @@ def feed_of(snapshot: Snapshot, mode: Deduplication, windows: Sequence[ChangeWin
     return rows
 
 
-def least(measure: Callable[[], int]) -> tuple[float, int]:
-    """Processor time of the quickest run of some, and what it returned."""
-    result, times = measure(), []
-    for _ in range(5):
-        gc.collect()
-        start = time.process_time()
-        result = measure()
-        times.append(time.process_time() - start)
-    return min(times), result
-
-
-def scans(what: str, rows: int, versions: int, change: Callable[[str, int], None]):
-    """The lines of one history."""
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
-    try:
+def scans(
+    what: str, rows: int, versions: int, change: Callable[[str, int], None]
+) -> Iterator[tuple[object, ...]]:
+    """Yield the lines of one history."""
+    with scratch() as folder:
         path = f"{folder}/t"
         wide_table(path, rows)
         change(path, versions)
         snapshot = Snapshot.open(Table(path))
-        scan, _ = least(lambda: scanned(snapshot))
+        whole_scan = fastest(partial(scan, path, system_columns=())).processor
         whole = [ChangeWindow(2, snapshot.version)]
         single = [ChangeWindow(one, one) for one in range(2, snapshot.version + 1)]
         asked = {
@@ -446,61 +384,60 @@ def scans(what: str, rows: int, versions: int, change: Callable[[str, int], None
         if 1 < versions <= 20:
             asked["changes, version by version"] = Deduplication.NONE, single
         for name, (mode, windows) in asked.items():
-            seconds, count = least(lambda: feed_of(snapshot, mode, windows))  # noqa: B023
-            yield what, name, f"{count:,}", f"{scan:.3f}", f"{seconds:.3f}", f"{seconds / scan:.2f}"
-    finally:
-        shutil.rmtree(folder)
+            feed = partial(feed_of, snapshot, mode, windows)
+            seconds, count = fastest(feed).processor, feed()
+            times = (f"{whole_scan:.3f}", f"{seconds:.3f}", seconds / whole_scan)
+            yield what, name, count, *times
 
 
-def main() -> None:
-    """Prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=list(MEASURES))
-    parser.add_argument("--tables", nargs="*", default=["versions", "rows", "scans"])
-    parser.add_argument("--wide-rows", type=int, default=120_000)
-    asked = parser.parse_args()
-    header = ("history", "measure", "s", "s of processor", "grown MB", "pickled MB", "what")
-    if "versions" in asked.tables:
-        sizes = ((10_000, 1_000), (2_000, 5_000))
-        found = [
-            line
-            for fragments, versions in sizes
-            for line in lines(
-                lambda history: commits(history, fragments, versions),  # noqa: B023
-                f"{versions:,} one-row commits, {fragments:,} fragments",
-                asked.only,
-            )
-        ]
+HISTORIES: dict[str, Callable[[History], None]] = {
+    "10 million rows moved in ranges": moved_ranges,
+    "10 million rows moved in ranges, twice": moved_ranges_twice,
+    "10 million rows moved twice, at last in any order": moved_scattered_twice,
+    "10 million rows deleted in ranges": deleted_ranges,
+    "10 fragments of a million rows rewritten in place": restamped_fragments,
+    "10 million rows rewritten in place, in ranges": restamped_ranges,
+    "10 million rows overwritten by others": overwritten,
+    "4 million scattered rows moved": moved_scattered,
+    "4 million scattered rows deleted": deleted_scattered,
+    "4 million scattered rows rewritten in place": restamped_scattered,
+}
+STATEMENTS = (
+    ("an update of 1 %", 1, updates),
+    ("10 scattered updates of 1 %", 10, updates),
+    ("100 scattered updates of 1 %", 100, updates),
+    ("20 updates of 2 % and deletes", 20, updates_and_deletes),
+)
+
+
+def main(
+    *,
+    only: tuple = tuple(MEASURES),
+    tables: tuple = ("versions", "rows", "scans"),
+    wide_rows: int = 120_000,
+    scale: float = 1.0,
+) -> None:
+    header = "history | measure | s | s of processor | grown MB | pickled MB | what"
+    if "versions" in tables:
+        found = []
+        for most, versions in ((10_000, 1_000), (2_000, 5_000)):
+            fragments, count = int(most * scale), int(versions * scale)
+            make = partial(commits, fragments=fragments, versions=count)
+            what = f"{count:,} one-row commits, {fragments:,} fragments"
+            found += lines(make, what, only)
         print_table("Small commits over many fragments", header, found)
-    if "rows" in asked.tables:
-        histories: dict[str, Callable[[History], None]] = {
-            "10 million rows moved in ranges": moved_ranges,
-            "10 million rows moved in ranges, twice": moved_ranges_twice,
-            "10 million rows moved twice, at last in any order": moved_scattered_twice,
-            "10 million rows deleted in ranges": deleted_ranges,
-            "10 fragments of a million rows rewritten in place": restamped_fragments,
-            "10 million rows rewritten in place, in ranges": restamped_ranges,
-            "10 million rows overwritten by others": overwritten,
-            "4 million scattered rows moved": moved_scattered,
-            "4 million scattered rows deleted": deleted_scattered,
-            "4 million scattered rows rewritten in place": restamped_scattered,
-        }
-        found = [line for what, make in histories.items() for line in lines(make, what, asked.only)]
+    if "rows" in tables:
+        found = [line for what, make in HISTORIES.items() for line in lines(make, what, only)]
         print_table("Changes of many rows", header, found)
-    if "scans" in asked.tables:
+    if "scans" in tables:
         found = [
             line
-            for what, versions, change in (
-                ("an update of 1 %", 1, updates),
-                ("10 scattered updates of 1 %", 10, updates),
-                ("100 scattered updates of 1 %", 100, updates),
-                ("20 updates of 2 % and deletes", 20, updates_and_deletes),
-            )
-            for line in scans(what, asked.wide_rows, versions, change)
+            for what, versions, change in STATEMENTS
+            for line in scans(what, wide_rows, versions, change)
         ]
-        header = ("history", "measure", "rows of the feed", "scan, s", "feed, s", "scans")
-        print_table(f"Feeds of a table of {asked.wide_rows:,} rows, by scans of it", header, found)
+        header = "history | measure | rows of the feed | scan, s | feed, s | scans"
+        print_table(f"Feeds of a table of {wide_rows:,} rows, by scans of it", header, found)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,22 +1,17 @@
 """Compaction of many small fragments and cleanup of many versions, against pylance.
 
-python benchmarks/compaction.py [compaction | cleanup] [fragments] [rows of each]
+    python benchmarks/compaction.py [fragments] [rows of each]
+    python benchmarks/compaction.py cleanup [versions] [files]
 
 Each compaction runs in a process of its own, on one core, on a copy of the same table; both write
-the same fragments.  Memory is what the process grew by beyond the imports.
+the same fragments. Memory is what the process grew by beyond the imports.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-import subprocess
-import sys
-import tempfile
-import time
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -25,19 +20,16 @@ from pathlib import Path
 import lance
 import numpy as np
 import pyarrow as pa
-from timing import print_table
+from harness import cost_with_memory, in_child, plan, print_table, run, scratch, timed, write
 
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.rows.write_fragments import write_fragments
-from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
 REPEATS = 3
-VERSIONS = 1000
-FILES = 100_000
 LINKS = 50_000  # so many names a file may have
 
 
@@ -58,94 +50,65 @@ def build(path: str, fragments: int, rows: int) -> None:
     lance.dataset(path).delete("id % 50 = 7")
 
 
-def run_once(kind: str, path: str) -> None:
-    """One compaction; prints seconds, processor seconds, and MB."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start, cpu = time.perf_counter(), time.process_time()
+def compact_once(kind: str, path: str) -> tuple[float, float, float]:
+    """Return seconds, processor seconds, and MB of one compaction on one core."""
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    work = partial(compact, Table(path))
     if kind == "pylance":
-        lance.dataset(path).optimize.compact_files(num_threads=1)
-    else:
-        compact(Table(path))
-    seconds, busy = time.perf_counter() - start, time.process_time() - cpu
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    print(seconds, busy, grown)
-
-
-def measured(kind: str, path: str, folder: str) -> tuple[float, float, float]:
-    """Of one run on a copy of the table, on one core."""
-    copy = f"{folder}/copy"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(path, copy)
-    core = str(min(os.sched_getaffinity(0)))
-    command = ["taskset", "-c", core, sys.executable, __file__, "--run", kind, copy]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    seconds, busy, grown = map(float, out.split())
-    return seconds, busy, grown
+        dataset = lance.dataset(path)
+        work = partial(dataset.optimize.compact_files, num_threads=1)
+    cost, grown, _ = cost_with_memory(work)
+    return *cost, grown
 
 
 def planning(path: str) -> float:
-    """Milliseconds to open the table anew and plan a scan."""
-    table = Table(path)
-    best = float("inf")
+    """Return the milliseconds to open the table and plan a scan."""
+    seconds = []
     for _ in range(5):
-        store = table.store()
-        Snapshot.of_file(table, store, Snapshot.open(table).file)
-        from pyspark_lance.table.version import snapshot
-
-        snapshot._cache.clear()
-        start = time.perf_counter()
-        plan_scan(Snapshot.open(table), ScanRequest())
-        best = min(best, time.perf_counter() - start)
-    return 1000 * best
+        snapshots._cache.clear()
+        seconds.append(timed(plan, path)[0].clock)
+    return 1000 * min(seconds)
 
 
-def compaction(folder: str, fragments: int, rows: int) -> None:
-    """Prints the table of compactions."""
-    path = f"{folder}/t"
-    subprocess.run(
-        [sys.executable, __file__, "--build", path, str(fragments), str(rows)], check=True
-    )
+def compaction(fragments: int = 1000, rows: int = 10_000) -> None:
+    """Compact a table of many small fragments."""
     found: dict[str, list[tuple[float, float, float]]] = {"pylance": [], "ours": []}
-    for _ in range(REPEATS):
-        for kind, runs in found.items():
-            runs.append(measured(kind, path, folder))
-    before = planning(path)
-    after = planning(f"{folder}/copy")
-    theirs = min(found["pylance"])
-    print_table(
-        f"compaction of {fragments} fragments of {rows} rows, one core",
-        ("", "seconds", "processor seconds", "grown MB", "times pylance's processor"),
-        [
-            (
-                kind,
-                f"{best[0]:.2f}",
-                f"{best[1]:.2f}",
-                f"{best[2]:.0f}",
-                f"{best[1] / theirs[1]:.2f}",
-            )
-            for kind, best in ((kind, min(runs)) for kind, runs in found.items())
-        ],
-    )
+    with scratch() as folder:
+        path, copy = f"{folder}/t", f"{folder}/copy"
+        in_child(build, path, fragments, rows)
+        for _ in range(REPEATS):
+            for kind, runs in found.items():
+                shutil.rmtree(copy, ignore_errors=True)
+                shutil.copytree(path, copy)
+                runs.append(in_child(compact_once, kind, copy))
+        before, after = planning(path), planning(copy)
+    best = {kind: min(runs) for kind, runs in found.items()}
+    table = [
+        (kind, *costs, f"{grown:.0f}", costs[1] / best["pylance"][1])
+        for kind, (*costs, grown) in best.items()
+    ]
+    header = " | seconds | processor seconds | grown MB | times pylance's processor"
+    print_table(f"Compaction of {fragments} fragments of {rows} rows, one core", header, table)
     print(f"\nopening and planning: {before:.1f} ms before, {after:.1f} ms after")
 
 
-def build_versions(path: str) -> None:
+def build_versions(path: str, versions: int) -> None:
     """Many small commits, with a compaction now and then."""
     row = pa.table({"id": [1]})
     lance.write_dataset(row, path)
-    for number in range(VERSIONS):
+    for number in range(versions):
         if number % 50 == 49:
             lance.dataset(path).optimize.compact_files()
         lance.write_dataset(row, path, mode="append")
 
 
-def build_files(path: str) -> None:
+def build_files(path: str, files: int) -> None:
     """Two versions, of which the old one has many files: links to one of a row."""
     table, row = Table(path), pa.table({"id": [1]})
     plan = plan_write(table, row.schema, WriteSettings(), existing=None)
     (fragment,) = write_fragments(plan.request, row.to_batches())
     (file,) = fragment.files
-    names = [f"{uuid.uuid4().hex}.lance" for _ in range(FILES)]
+    names = [f"{uuid.uuid4().hex}.lance" for _ in range(files)]
     linked = f"{path}/data/{file.path}"
     for number, name in enumerate(names):
         if number % LINKS:
@@ -154,55 +117,30 @@ def build_files(path: str) -> None:
             linked = shutil.copy(linked, f"{path}/data/{name}")
     many = [replace(fragment, files=(replace(file, path=name),)) for name in names]
     commit_write(plan, [fragment, *many])
-    existing = open_existing(table)
-    plan = plan_write(table, row.schema, WriteSettings(overwrite=True), existing=existing)
-    commit_write(plan, write_fragments(plan.request, row.to_batches()))
+    write(path, row, overwrite=True)
 
 
-def _note(steps: list[int], done: int, total: int) -> None:
-    steps.append(done)
-
-
-def cleanup(folder: str, build: Callable[[str], None], title: str) -> None:
-    """Prints how long it takes to clean up what ``build`` makes."""
-    rows = []
-    for kind in ("pylance", "ours"):
-        path, steps = f"{folder}/{build.__name__}-{kind}", list[int]()
-        build(path)
-        before = sum(1 for one in Path(path).rglob("*") if one.is_file())
-        start, cpu = time.perf_counter(), time.process_time()
-        if kind == "pylance":
-            lance.dataset(path).cleanup_old_versions(timedelta(0))
-        else:
-            cleanup_old_versions(
-                Table(path), CleanupPolicy(older_than_s=0), progress=partial(_note, steps)
-            )
-        seconds, busy = time.perf_counter() - start, time.process_time() - cpu
-        left = sum(1 for one in Path(path).rglob("*") if one.is_file())
-        told = f"{len(steps)} times" if steps else ""
-        rows.append((kind, f"{seconds:.2f}", f"{busy:.2f}", f"{before:,}", str(left), told))
-        shutil.rmtree(path)
-    header = ("", "seconds", "processor seconds", "files", "files left", "tells its progress")
-    print_table(title, header, rows)
-
-
-def main() -> None:
-    """Runs all, or one part, or what a process of its own is started for."""
-    first = sys.argv[1] if len(sys.argv) > 1 else ""
-    if first == "--run":
-        run_once(*sys.argv[2:])
-        return
-    if first == "--build":
-        build(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
-        return
-    numbers = [int(one) for one in sys.argv[1:] if one.isdigit()]
-    with tempfile.TemporaryDirectory() as folder:
-        if first != "cleanup":
-            compaction(folder, *(numbers or (1000, 10_000)))
-        if first != "compaction":
-            cleanup(folder, build_versions, f"cleanup of {VERSIONS:,} versions")
-            cleanup(folder, build_files, f"cleanup of a version of {FILES:,} files")
+def cleanup(versions: int = 1000, files: int = 100_000) -> None:
+    """Clean up many versions, and a version of many files."""
+    for build, count in ((build_versions, versions), (build_files, files)):
+        rows = []
+        for kind in ("pylance", "ours"):
+            with scratch() as folder:
+                path, steps = f"{folder}/t", list[int]()
+                build(path, count)
+                before = sum(one.is_file() for one in Path(path).rglob("*"))
+                policy = CleanupPolicy(older_than_s=0)
+                note = lambda done, total, steps=steps: steps.append(done)  # noqa: E731
+                work = partial(cleanup_old_versions, Table(path), policy, progress=note)
+                if kind == "pylance":
+                    work = partial(lance.dataset(path).cleanup_old_versions, timedelta(0))
+                cost, _ = timed(work)
+                left = sum(one.is_file() for one in Path(path).rglob("*"))
+            rows.append((kind, *cost, before, left, len(steps) or None))
+        header = " | seconds | processor seconds | files | files left | reports of progress"
+        what = "versions" if build is build_versions else "files of one version"
+        print_table(f"Cleanup of {count:,} {what}", header, rows)
 
 
 if __name__ == "__main__":
-    main()
+    run(compaction, cleanup)

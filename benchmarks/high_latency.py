@@ -9,7 +9,6 @@ a time, as Spark runs them on two cores; pylance reads with as many threads as i
 
 from __future__ import annotations
 
-import argparse
 import gc
 import logging
 import multiprocessing
@@ -20,13 +19,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import boto3
 import lance
 import numpy as np
 import pyarrow as pa
-from timing import print_table
+from harness import memory_mb, print_table, run, write
+from store_proxy import running_proxy
 
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
@@ -39,9 +38,6 @@ from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-from store_proxy import running_proxy
-
 DELAY_S = 0.05
 BUCKET = "distant"
 MB = 1 << 20
@@ -53,7 +49,7 @@ KEYS = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "aws_regi
 
 
 def serve(connection: multiprocessing.connection.Connection) -> None:
-    """Runs moto until the parent is gone."""
+    """Run moto until the parent is gone."""
     from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -65,7 +61,7 @@ def serve(connection: multiprocessing.connection.Connection) -> None:
 
 
 def relay(connection: multiprocessing.connection.Connection, upstream: str) -> None:
-    """Runs the proxy: takes a delay, forgets its requests, and tells of them when asked again."""
+    """Run the proxy: take a delay, and send and forget the requests since the last one."""
     with running_proxy(upstream) as proxy:
         proxy.keeps_objects = True
         connection.send(proxy.endpoint)
@@ -152,15 +148,9 @@ def rows_of(task: ScanTask) -> int:
 def grown_by(task: ScanTask) -> float:
     """MB by which a task raises the highest point of the memory of this process."""
     next(task.files.table.store().list("_versions", first=1))  # connects
-    before = highest_mb()
+    before = memory_mb("VmHWM")
     rows_of(task)
-    return highest_mb() - before
-
-
-def highest_mb() -> float:
-    """The highest point so far; what getrusage tells has that of the parent, too."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+    return memory_mb("VmHWM") - before
 
 
 class Case:
@@ -254,14 +244,10 @@ class Append(Case):
         self.ours()  # the self-test of conditional puts is made once in a process
 
     def ours(self) -> object:
-        table, more = Table(self.uri, self.place.options), rows(100)
-        plan = plan_write(table, more.schema, WriteSettings(), existing=open_existing(table))
-        commit_write(plan, write_fragments(plan.request, more.to_batches()))
-        return None
+        return write(self.uri, rows(100), self.place.options)
 
     def theirs(self) -> object:
-        self.write(rows(100), mode="append")
-        return None
+        return self.write(rows(100), mode="append")
 
 
 class Commit(Case):
@@ -391,7 +377,7 @@ class Planning(Case):
             path = f"{uuid.uuid4().hex}.lance"
             copies.append(replace(fragment, files=(replace(file, path=path),)))
         commit_write(plan, copies)
-        # Without the data files: whoever opens one fails.
+        # Without the data files: opening one fails.
         self.place.client.delete_object(Bucket=BUCKET, Key=f"{key}/data/{file.path}")
 
     def ours(self) -> object:
@@ -431,14 +417,9 @@ def measured(case: Case, repeats: int) -> tuple[str, ...]:
     assert ours.value == theirs.value, (ours.value, theirs.value)
     return (
         case.name,
-        f"{len(ours.requests)}",
-        f"{len(theirs.requests)}",
-        f"{ours.rounds}",
-        f"{theirs.rounds}",
-        f"{ours.seconds:.2f}",
-        f"{theirs.seconds:.2f}",
-        f"{ours.seconds / theirs.seconds:.2f}",
-    )
+        len(ours.requests), len(theirs.requests), ours.rounds, theirs.rounds,
+        ours.seconds, theirs.seconds, ours.seconds / theirs.seconds,
+    )  # fmt: skip
 
 
 def bandwidth(case: Files) -> tuple[str, ...]:
@@ -464,44 +445,8 @@ def memory(case: Files) -> tuple[str, str]:
     return f"{stored / MB:.0f}", f"{seen.value:.0f}"
 
 
-def main() -> None:
-    """Prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", nargs="*", default=[case.__name__ for case in CASES])
-    parser.add_argument("--scale", type=float, default=1.0, help="of the sizes of large files")
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--requests", action="store_true", help="print ours and pylance's requests")
-    arguments = parser.parse_args()
-    lines, speeds = [], []
-    with distance() as place:
-        for kind in CASES:
-            if kind.__name__ not in arguments.cases:
-                continue
-            case = kind(place, arguments.scale)
-            if arguments.requests:
-                show_requests(case)
-            lines.append(measured(case, arguments.repeats))
-            print(lines[-1], file=sys.stderr, flush=True)
-            if isinstance(case, Files):
-                speeds.append(bandwidth(case))
-    header = (
-        "",
-        "requests",
-        "pylance",
-        "rounds",
-        "pylance",
-        "seconds",
-        "pylance",
-        "ours / pylance",
-    )
-    print_table(f"{DELAY_S * 1000:.0f} ms for each request", header, lines)
-    if speeds:
-        header = ("", "MB/s without delay", "MB/s with 50 ms", "share", "a task's MB", "grown MB")
-        print_table("A full scan by this package", header, speeds)
-
-
 def show_requests(case: Case) -> None:
-    """Prints when which request began and ended, for finding out what waits for what."""
+    """Print begin and end of each request, to find out what waits for what."""
     for who in ("ours", "theirs"):
         seen = case.place.observed(DELAY_S, getattr(case, who))
         start = min(request.start for request in seen.requests)
@@ -515,5 +460,29 @@ def show_requests(case: Case) -> None:
             case.prepare()
 
 
+def main(
+    *,
+    cases: tuple = tuple(case.__name__ for case in CASES),
+    scale: float = 1.0,
+    repeats: int = 2,
+    requests: bool = False,
+) -> None:
+    lines, speeds = [], []
+    with distance() as place:
+        for kind in (kind for kind in CASES if kind.__name__ in cases):
+            case = kind(place, scale)
+            if requests:
+                show_requests(case)
+            lines.append(measured(case, repeats))
+            print(lines[-1], file=sys.stderr, flush=True)
+            if isinstance(case, Files):
+                speeds.append(bandwidth(case))
+    header = " | requests | pylance | rounds | pylance | seconds | pylance | ours / pylance"
+    print_table(f"{DELAY_S * 1000:.0f} ms for each request", header, lines)
+    if speeds:
+        header = " | MB/s without delay | MB/s with 50 ms | share | a task's MB | grown MB"
+        print_table("A full scan by this package", header, speeds)
+
+
 if __name__ == "__main__":
-    main()
+    run(main)

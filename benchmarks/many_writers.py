@@ -15,12 +15,10 @@ tried again, and how many writes failed after the default number of retries.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import random
 import re
-import resource
 import shutil
 import statistics
 import sys
@@ -34,17 +32,11 @@ from pathlib import Path
 
 import lance
 import pyarrow as pa
-from timing import print_table
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-from row_changes import upsert
+from harness import print_table, run, write
 from s3_server import S3Server, running_server
+from support.row_changes import upsert
 
 from pyspark_lance.commit.retries import Retries
-from pyspark_lance.table.version.snapshot import open_existing
-from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
-from pyspark_lance.table.write.write_table import commit_write, write_rows
 
 KEYS = {"upsert": 10_000, "single": 10_000, "hot": 200}
 UPSERTED = {"upsert": 20, "single": 1, "hot": 20}
@@ -69,9 +61,7 @@ def upserted(path: str, rng: random.Random) -> pa.Table:
 
 
 def append_ours(path: str, options: Options, rng: random.Random) -> None:
-    table, new = Table(path, options), appended(rng)
-    plan = plan_write(table, new.schema, WriteSettings(), existing=open_existing(table))
-    commit_write(plan, write_rows(plan, new.to_batches()))
+    write(path, appended(rng), options)
 
 
 def append_pylance(path: str, options: Options, rng: random.Random) -> None:
@@ -141,7 +131,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Told:
+class Outcome:
     """What one writer did."""
 
     commits: int
@@ -153,13 +143,8 @@ class Told:
     error: str  # The first one; empty for none.
 
 
-def processor_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 def writer(number: int, line: Connection) -> None:
-    """A writer's process: writes for a while whenever it is told to, and says what came of it."""
+    """Serve as a writer's process: write for a while for each task, and send what came of it."""
     retries, fsync = [0], os.fsync
     counted(retries)
     while (task := line.recv()) is not None:
@@ -167,13 +152,13 @@ def writer(number: int, line: Connection) -> None:
         line.send(written(task, random.Random(f"{number} {task.start}"), retries))
 
 
-def written(task: Task, rng: random.Random, retries: list[int]) -> Told:
+def written(task: Task, rng: random.Random, retries: list[int]) -> Outcome:
     """Writes until the end."""
     write = write_of(task.job, task.way)
     time.sleep(max(0.0, task.start - time.time()))
     retries[0], failed, longest, error = 0, 0, 0.0, ""
     ends: list[float] = []
-    began, used = time.time(), processor_s()
+    began, used = time.time(), time.process_time()
     while began < task.end:
         try:
             write(task.path, task.options, rng)
@@ -185,8 +170,8 @@ def written(task: Task, rng: random.Random, retries: list[int]) -> Told:
             longest = max(longest, ends[-1] - began)
         began = time.time()
     done = sum(one <= task.end for one in ends)
-    used = processor_s() - used
-    return Told(done, len(ends) - done, failed, retries[0], longest, used, error)
+    used = time.process_time() - used
+    return Outcome(done, len(ends) - done, failed, retries[0], longest, used, error)
 
 
 def make_table(path: str, options: Options, job: str, way: str) -> None:
@@ -199,9 +184,9 @@ def make_table(path: str, options: Options, job: str, way: str) -> None:
         lance.write_dataset(first, path, enable_stable_row_ids=True, storage_options=options)
 
 
-def check(task: Task, told: list[Told]) -> None:
+def check(task: Task, outcomes: list[Outcome]) -> None:
     """No commit may have got lost."""
-    commits = sum(one.commits + one.late_commits for one in told)
+    commits = sum(one.commits + one.late_commits for one in outcomes)
     if task.way == DELTA:
         from deltalake import DeltaTable
 
@@ -211,7 +196,7 @@ def check(task: Task, told: list[Told]) -> None:
         table = lance.dataset(task.path, storage_options=task.options)
         versions = table.version - 1
     # A write that failed may have made a version whose answer was lost.
-    failed = sum(one.failed for one in told)
+    failed = sum(one.failed for one in outcomes)
     if not commits <= versions <= commits + failed:
         sys.exit(f"{task.job}, {task.way}: {commits} commits made {versions} versions")
 
@@ -239,7 +224,7 @@ class Writers:
         self._folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
         self._server: S3Server | None = running_server() if on_s3 else None
 
-    def run(self, job: str, way: str, seconds: float) -> tuple[list[Told], int]:
+    def run(self, job: str, way: str, seconds: float) -> tuple[list[Outcome], int]:
         """What each writer did in a new table; how many requests there were."""
         options: Options = {}
         path = f"{self._folder}/{job}-{way.replace(' ', '-')}"
@@ -253,14 +238,14 @@ class Writers:
             self._server.requests.clear()
         for line in self._lines:
             line.send(task)
-        told = [line.recv() for line in self._lines]
+        outcomes = [line.recv() for line in self._lines]
         requests = 0 if self._server is None else len(self._server.requests)
-        errors = {re.sub(r"\d+", "N", one.error.partition("\n")[0]) for one in told}
+        errors = {re.sub(r"\d+", "N", one.error.partition("\n")[0]) for one in outcomes}
         for error in sorted(errors - {""}):
             print(f"{job}, {way}: {error[:200]}", file=sys.stderr)
-        check(task, told)
+        check(task, outcomes)
         shutil.rmtree(path, ignore_errors=True)
-        return told, requests
+        return outcomes, requests
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -269,43 +254,11 @@ class Writers:
             process.join()
 
 
-def measure(given: argparse.Namespace, jobs: list[str]) -> list[tuple[str, ...]]:
-    """Rows of the table."""
-    sides, writers = ways(given.s3), Writers(given.writers, given.s3)
-    found: dict[tuple[str, str], list[tuple[list[Told], int]]] = {}
-    try:
-        for turn in range(-1, given.rounds):  # the first only warms up
-            for job in jobs:
-                for way in sides:
-                    told = writers.run(job, way, given.seconds if turn >= 0 else 1)
-                    if turn >= 0:
-                        found.setdefault((job, way), []).append(told)
-    finally:
-        writers.close()
-    return [row_of(job, way, turns, given.seconds) for (job, way), turns in found.items()]
-
-
-HEADER = (
-    "job",
-    "by",
-    "commits/s",
-    "slowest",
-    "mean",
-    "fastest",
-    "slowest / mean",
-    "longest s",
-    "processor ms / commit",
-    "requests / commit",
-    "retries / commit",
-    "failed",
-)
-
-
 def row_of(
-    job: str, way: str, turns: list[tuple[list[Told], int]], seconds: float
+    job: str, way: str, turns: list[tuple[list[Outcome], int]], seconds: float
 ) -> tuple[str, ...]:
-    commits = [[one.commits for one in told] for told, _ in turns]
-    every = [one for told, _ in turns for one in told]
+    commits = [[one.commits for one in outcomes] for outcomes, _ in turns]
+    every = [one for outcomes, _ in turns for one in outcomes]
     total = statistics.mean(map(sum, commits))
     mean, slowest = total / len(commits[0]), statistics.mean(map(min, commits))
     done = max(1, sum(one.commits + one.late_commits for one in every))
@@ -326,23 +279,29 @@ def row_of(
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("jobs", nargs="*")
-    parser.add_argument("--s3", action="store_true", help="on the S3 server of the tests")
-    parser.add_argument("--writers", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=15)
-    parser.add_argument("--rounds", type=int, default=2)
-    given = parser.parse_args()
-    table = measure(given, given.jobs or ["append", "upsert", "single", "hot"])
-    where = "on S3" if given.s3 else "in a folder"
-    print_table(
-        f"{given.writers} writers {where} for {given.seconds:g} s, {given.rounds} times, load "
-        f"{os.getloadavg()[0]:.1f} (python benchmarks/many_writers.py)",
-        HEADER,
-        table,
+def main(
+    *jobs: str, s3: bool = False, writers: int = 16, seconds: float = 15.0, rounds: int = 2
+) -> None:
+    sides, pool = ways(s3), Writers(writers, s3)
+    found: dict[tuple[str, str], list[tuple[list[Outcome], int]]] = {}
+    try:
+        for turn in range(-1, rounds):  # the first only warms up
+            for job in jobs or ("append", "upsert", "single", "hot"):
+                for way in sides:
+                    done = pool.run(job, way, seconds if turn >= 0 else 1)
+                    if turn >= 0:
+                        found.setdefault((job, way), []).append(done)
+    finally:
+        pool.close()
+    header = (
+        "job | by | commits/s | slowest | mean | fastest | slowest / mean | longest s | "
+        "processor ms / commit | requests / commit | retries / commit | failed"
     )
+    where = "on S3" if s3 else "in a folder"
+    title = f"{writers} writers {where} for {seconds:g} s, {rounds} times"
+    rows = [row_of(job, way, turns, seconds) for (job, way), turns in found.items()]
+    print_table(title, header, rows)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

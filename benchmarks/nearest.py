@@ -20,20 +20,25 @@ import os
 # Before numpy is imported, as Spark does for its tasks.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import argparse
 import multiprocessing
 import shutil
-import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import lance
 import numpy as np
 import pyarrow as pa
-from merge import memory, session
-from timing import print_table
+from harness import (
+    cost_with_memory,
+    in_child,
+    print_table,
+    run,
+    scratch,
+    start_session,
+    write_by_pylance,
+)
 
 from pyspark_lance import LanceTable
 from pyspark_lance.table.index_build.vector_build import VectorIndexRequest, parse_kind
@@ -56,10 +61,7 @@ def make_table(path: str, vectors: np.ndarray) -> None:
             pa.array(vectors[piece].ravel()), vectors.shape[1]
         )
         rows = pa.table({"id": piece, "vector": lists})
-        lance.write_dataset(
-            rows, path, mode="append" if number else "create", enable_stable_row_ids=True,
-            data_storage_version="2.1",
-        )  # fmt: skip
+        write_by_pylance(path, rows, mode="append" if number else "create")
 
 
 def seconds(work: Callable[[], object], runs: int = 3) -> float:
@@ -112,23 +114,20 @@ def groups(rows: int, width: int, queries: int, seed: int = 1) -> tuple[np.ndarr
     return some(rows), some(queries)
 
 
-def build(pipe: object, path: str, kind: str, metric: str, partitions: int, parts: int) -> None:
-    """Makes an index, and sends processor seconds, seconds and peak memory."""
-    ours = not kind.isupper()
+def build(path: str, kind: str, metric: str, partitions: int, parts: int) -> tuple[float, ...]:
+    """Make an index; return processor seconds, seconds and the growth of memory in MB."""
     parts_of_pq = parts if kind.lower() == "ivf_pq" else None
-    held, used, start = memory("VmRSS"), time.process_time(), time.perf_counter()
-    if ours:
+    if kind.isupper():
+        more = {"num_sub_vectors": parts} if parts_of_pq else {}
+        make = lance.dataset(path).create_index
+        work = partial(make, "vector", kind, metric=metric, num_partitions=partitions, **more)
+    else:
         request = VectorIndexRequest(
             "vector", parse_kind(kind), Metric(metric), partitions, parts_of_pq, seed=1
         )
-        create_vector_index(Table(path), request)
-    else:
-        more = {"num_sub_vectors": parts} if parts_of_pq else {}
-        lance.dataset(path).create_index(
-            "vector", kind, metric=metric, num_partitions=partitions, **more
-        )
-    used, seconds_ = time.process_time() - used, time.perf_counter() - start
-    pipe.send((used, seconds_, (memory("VmHWM") - held) / 1e6))
+        work = partial(create_vector_index, Table(path), request)
+    cost, grown, _ = cost_with_memory(work)
+    return cost.processor, cost.clock, grown
 
 
 def recall(path: str, queries: np.ndarray, best: np.ndarray, **nearest: int) -> float:
@@ -142,11 +141,11 @@ def recall(path: str, queries: np.ndarray, best: np.ndarray, **nearest: int) -> 
     return hits / best.size
 
 
-def indices(rows: int, width: int, metrics: list[str]) -> int:
-    """Prints one table for each metric."""
+def print_indices(rows: int, width: int, metrics: tuple) -> None:
+    """Print one table for each metric."""
     vectors, queries = groups(rows, width, 100)
     partitions, parts = max(1, rows // 4000), max(1, width // 8)
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         plain = f"{folder}/plain"
         make_table(plain, vectors)
         for metric in metrics:
@@ -159,13 +158,7 @@ def indices(rows: int, width: int, metrics: list[str]) -> int:
                 for name in (kind, kind.upper()):
                     path = f"{folder}/t"
                     shutil.copytree(plain, path)
-                    ours, theirs = multiprocessing.get_context("spawn").Pipe(duplex=False)
-                    work = multiprocessing.get_context("spawn").Process(
-                        target=build, args=(theirs, path, name, metric, partitions, parts)
-                    )
-                    work.start()
-                    used, took, peak = ours.recv()
-                    work.join()
+                    used, took, peak = in_child(build, path, name, metric, partitions, parts)
                     shares = [recall(path, queries, best, nprobes=probes) for probes in PROBES]
                     refined = recall(path, queries, best, nprobes=PROBES[-1], refine_factor=10)
                     found.append(
@@ -180,7 +173,6 @@ def indices(rows: int, width: int, metrics: list[str]) -> int:
                 f"{parts} sub-vectors; recall of {K} nearest"
             )
             print_table(title, header, found)
-    return 0
 
 
 # Targets -------------------------------------------------------------------------------------
@@ -218,17 +210,6 @@ def bare_on_all_cores(path: str, queries: np.ndarray) -> float:
     return seconds(together)
 
 
-def built_apart(path: str, kind: str, partitions: int, parts: int) -> tuple[float, float, float]:
-    """Processor seconds, seconds and MB of an index that a process of its own makes."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    work = context.Process(target=build, args=(theirs, path, kind, "l2", partitions, parts))
-    work.start()
-    found = ours.recv()
-    work.join()
-    return found
-
-
 def recall_rows(folder: str, width: int) -> list[tuple[str, ...]]:
     """For each kind the mean recall of builds by us and by pylance, at equal probes."""
     found = []
@@ -245,7 +226,7 @@ def recall_rows(folder: str, width: int) -> list[tuple[str, ...]]:
             for name in (kind, kind.upper()):
                 path = f"{folder}/recall"
                 shutil.copytree(plain, path)
-                built_apart(path, name, 32, width // 8)
+                in_child(build, path, name, "l2", 32, width // 8)
                 for probes in (1, 8):
                     share = recall(path, queries, best, nprobes=probes)
                     means.setdefault((name, probes), []).append(share)
@@ -262,12 +243,12 @@ def recall_rows(folder: str, width: int) -> list[tuple[str, ...]]:
     return found
 
 
-def targets(rows: int, width: int) -> int:
-    """Prints what has to be met."""
+def print_targets(rows: int, width: int) -> None:
+    """Print what has to be met."""
     vectors, queries = groups(rows, width, 10_000)
     partitions, parts = max(1, rows // 4000), width // 8
-    spark, found = session(), []
-    with tempfile.TemporaryDirectory() as folder:
+    spark, found = start_session({"spark.driver.memory": "3g"}), []
+    with scratch() as folder:
         path = f"{folder}/t"
         np.save(f"{folder}/vectors.npy", vectors)
         make_table(path, vectors)
@@ -288,7 +269,7 @@ def targets(rows: int, width: int) -> int:
         for name in ("ivf_pq", "IVF_PQ"):
             copy = f"{folder}/{name}"
             shutil.copytree(path, copy)
-            made[name] = built_apart(copy, name, partitions, parts)
+            made[name] = in_child(build, copy, name, "l2", partitions, parts)
         (used, _, peak), (used_theirs, _, peak_theirs) = made["ivf_pq"], made["IVF_PQ"]
         found.append(("processor time of an IVF_PQ / pylance's", "<= 2",
                       f"{used / used_theirs:.2f}",
@@ -298,7 +279,7 @@ def targets(rows: int, width: int) -> int:
         table = LanceTable.forPath(spark, f"{folder}/ivf_pq")
         dataset = lance.dataset(f"{folder}/ivf_pq")
 
-        def told() -> None:
+        def by_pylance() -> None:
             for query in queries[:MEASURED]:
                 nearest = {"column": "vector", "q": query, "k": K, "nprobes": 8}
                 dataset.to_table(columns=["id", "_distance"], nearest=nearest)
@@ -312,9 +293,9 @@ def targets(rows: int, width: int) -> int:
                 one_row = spark.range(0, 1, 1, 1)
                 one_row.mapInArrow(lambda rows: rows, "id bigint").toArrow()
 
-        for work in (told, one_by_one, nothing):
+        for work in (by_pylance, one_by_one, nothing):
             work()
-        one, other, task = (seconds(work) / MEASURED for work in (one_by_one, told, nothing))
+        one, other, task = (seconds(work) / MEASURED for work in (one_by_one, by_pylance, nothing))
         found.append(("one query of the IVF_PQ, ms", f"<= 2 x {1e3 * other:.1f} + {1e3 * task:.0f}",
                       f"{1e3 * one:.0f}", "8 probes; pylance's, and a task of Spark"))  # fmt: skip
         many = seconds(ask(queries, nprobes=8), 1) / len(queries)
@@ -324,35 +305,37 @@ def targets(rows: int, width: int) -> int:
         found += recall_rows(folder, width)
     title = f"targets: {K} nearest of {rows:,} rows of {width} floats, l2"
     print_table(title, ("what", "target", "found", "of"), found)
-    return 0
 
 
-def main() -> int:
-    """Prints one table, or one for each metric."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--queries", default="1,10,100,1000,10000")
-    parser.add_argument("--metrics", default="l2,cosine")
-    parser.add_argument("--indices", action="store_true")
-    parser.add_argument("--targets", action="store_true")
-    args = parser.parse_args()
+def main(
+    *,
+    rows: int = 1_000_000,
+    width: int = 128,
+    queries: tuple = (1, 10, 100, 1000, 10000),
+    metrics: tuple = ("l2", "cosine"),
+    indices: bool = False,
+    targets: bool = False,
+) -> None:
     warnings.simplefilter("ignore")
-    if args.targets:
-        return targets(args.rows, args.width)
-    if args.indices:
-        return indices(args.rows, args.width, args.metrics.split(","))
+    if targets:
+        print_targets(rows, width)
+    elif indices:
+        print_indices(rows, width, metrics)
+    else:
+        print_exact(rows, width, queries, metrics)
+
+
+def print_exact(rows: int, width: int, counts: tuple, metrics: tuple) -> None:
     rng = np.random.default_rng(1)
-    vectors = rng.standard_normal((args.rows, args.width), dtype=np.float32)
-    counts = [int(count) for count in args.queries.split(",")]
-    queries = rng.standard_normal((max(counts), args.width), dtype=np.float32)
-    spark = session()
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
+    vectors = rng.standard_normal((rows, width), dtype=np.float32)
+    queries = rng.standard_normal((max(counts), width), dtype=np.float32)
+    spark = start_session({"spark.driver.memory": "3g"})
+    found = []
+    with scratch() as folder:
         path = f"{folder}/t"
         make_table(path, vectors)
         table = LanceTable.forPath(spark, path)
-        for metric in args.metrics.split(","):
+        for metric in metrics:
             for count in counts:
                 some = queries[:count]
                 runs = 3 if count < 1000 else 1
@@ -366,7 +349,7 @@ def main() -> int:
                 theirs = pylance(path, some, metric)
                 alone = seconds(lambda some=some, m=metric: kernel(vectors, some, m), runs)
                 bare = seconds(lambda some=some: products(vectors, some), runs)
-                rows.append(
+                found.append(
                     (metric, f"{count:,}", f"{in_spark:.2f}", f"{theirs:.2f}",
                      f"{in_spark / theirs:.2f}", f"{1e3 * in_spark / count:.2f}",
                      f"{alone:.2f}", f"{bare:.2f}", f"{alone / bare:.2f}")
@@ -374,9 +357,8 @@ def main() -> int:
     spark.stop()
     header = ("metric", "queries", "nearest s", "pylance s", "ratio", "ms per query",
               "kernel s", "BLAS s", "kernel / BLAS")  # fmt: skip
-    print_table(f"{K} nearest of {args.rows:,} rows of {args.width} floats", header, rows)
-    return 0
+    print_table(f"{K} nearest of {rows:,} rows of {width} floats", header, found)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

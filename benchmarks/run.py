@@ -1,4 +1,4 @@
-"""Runs benchmarks, each in a process of its own; those of ``ALL`` unless some are named.
+"""Run benchmarks, each in a process of its own; those of ``ALL`` unless some are named.
 
     python benchmarks/run.py [name ...] [option of these ...]
     python benchmarks/run.py --chart [lance_spark row_changes] [--rows 300000 ...]
@@ -20,42 +20,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ALL = (
-    "table",
-    "many_fragments",
-    "pruning",
-    "small_fragments",
-    "small_appends",
-    "many_versions",
-    "many_writers",
-    "spark",
-    "plugin",
-    "columnar",
-    "merge",
-    "nearest",
-    "search",
-    "compaction",
-    "streams",
-    "memory",
-    "data_file_read",
-    "data_file_write",
-    "take",
-)
+    "table", "many_fragments", "indices sorted-rows", "small_appends", "many_versions",
+    "many_writers", "spark canned", "spark plugin", "spark columnar", "merge", "nearest", "search",
+    "compaction", "compaction cleanup", "streams", "memory", "data_files read",
+    "data_files write", "data_files take",
+)  # fmt: skip
 SIDE_BY_SIDE = ("lance_spark", "row_changes")
 FOLDER = Path(__file__).resolve().parent
 
 
 def run(names: tuple[str, ...], options: list[str], environment: dict[str, str]) -> int:
-    """Returns the first exit code that is not 0."""
+    """Return the first exit code that is not 0."""
     code = 0
     for name in names:
-        command = [sys.executable, FOLDER / f"{name}.py", *options]
+        script, *which = name.split()
+        command = [sys.executable, FOLDER / f"{script}.py", *which, *options]
         done = subprocess.run(command, env={**os.environ, **environment}, check=False)
         code = code or done.returncode
     return code
 
 
 def chart(names: tuple[str, ...], options: list[str]) -> int:
-    """Runs benchmarks that compare formats, and draws what they print."""
+    """Run benchmarks that compare formats, and draw what they print."""
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder) / "notes"
         code = run(names, options, {"PYSPARK_LANCE_FIGURES": str(notes)})
@@ -96,7 +82,7 @@ def _machine() -> str:
 
 
 def main() -> int:
-    """Returns the first exit code that is not 0."""
+    """Return the first exit code that is not 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--chart", action="store_true", help="draw docs/pictures/benchmarks.svg")
     parser.add_argument("names", nargs="*")

@@ -7,38 +7,25 @@ is therefore not shown. Memory is the highest of the process.
 
 from __future__ import annotations
 
-import argparse
-import json
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
+from functools import partial
 
 import pyarrow as pa
-from timing import print_table
+from harness import SUPPORT, in_child, memory_mb, print_table, run, write
 
 from pyspark_lance.store.object_store import ByteRange
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 CLIENTS = ("s3fs", "obstore")
 MB = 1 << 20
-
-
-def processor_ms() -> float:
-    """Milliseconds of the processor that this process has used."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return (used.ru_utime + used.ru_stime) * 1000
 
 
 class Stopwatch:
@@ -50,9 +37,9 @@ class Stopwatch:
     @contextmanager
     def __call__(self, name: str, count: int = 1) -> Iterator[None]:
         """Measure a block that does the operation ``count`` times."""
-        before = processor_ms()
+        before = time.process_time()
         yield
-        self.found[name] = (processor_ms() - before) / count
+        self.found[name] = 1000 * (time.process_time() - before) / count
 
 
 def measure(uri: str, options: dict[str, str]) -> dict[str, float]:
@@ -60,8 +47,7 @@ def measure(uri: str, options: dict[str, str]) -> dict[str, float]:
     timed = Stopwatch()
     measure_requests(timed, uri, options)
     measure_tables(timed, Table(uri + "/table", options))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return timed.found | {"peak of memory, MB": peak}
+    return timed.found | {"peak of memory, MB": memory_mb("VmHWM")}
 
 
 def measure_requests(timed: Stopwatch, uri: str, options: dict[str, str]) -> None:
@@ -97,10 +83,7 @@ def measure_tables(timed: Stopwatch, table: Table) -> None:
     """Measure small appends and a scan of their fragments."""
     rows = pa.table({"id": list(range(1000)), "text": [f"text {n}" for n in range(1000)]})
 
-    def append() -> None:
-        plan = plan_write(table, rows.schema, WriteSettings(), existing=open_existing(table))
-        commit_write(plan, write_fragments(plan.request, rows.to_batches()))
-
+    append = partial(write, table.uri, rows, dict(table.storage))
     append()
     with timed("append of 1,000 rows", 20):
         for _ in range(20):
@@ -111,11 +94,9 @@ def measure_tables(timed: Stopwatch, table: Table) -> None:
                 pass
 
 
-def main(rounds: int) -> None:
-    """Print a row for each operation."""
+def main(*, rounds: int = 3) -> None:
     serve = "from s3_server import running_server; print(running_server().endpoint, flush=True)"
-    support = str(Path(__file__).parents[1] / "tests" / "support")
-    program = f"import sys; sys.path.insert(0, {support!r}); {serve}; sys.stdin.read()"
+    program = f"import sys; sys.path.insert(0, {SUPPORT!r}); {serve}; sys.stdin.read()"
     server = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -126,35 +107,18 @@ def main(rounds: int) -> None:
         found: dict[str, list[dict[str, float]]] = {client: [] for client in CLIENTS}
         for _ in range(rounds):
             for client in CLIENTS:
-                uri = f"s3://{new_bucket(reached)}/measured"
+                bucket = f"measured-{time.time_ns()}"
+                reached.client().create_bucket(Bucket=bucket)
                 options = reached.options | {"s3_client": client}
-                command = [sys.executable, __file__, "--measure", json.dumps([uri, options])]
-                done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-                found[client].append(json.loads(done.stdout))
+                found[client].append(in_child(measure, f"s3://{bucket}/measured", options))
     finally:
         server.kill()
     rows = []
     for name in found["s3fs"][0]:
-        s3fs, obstore = (
-            statistics.median(each[name] for each in found[client]) for client in CLIENTS
-        )
-        rows.append((name, f"{s3fs:.1f}", f"{obstore:.1f}", f"{s3fs / obstore:.1f}"))
+        medians = [statistics.median(each[name] for each in found[one]) for one in CLIENTS]
+        rows.append((name, *(f"{one:.1f}" for one in (*medians, medians[0] / medians[1]))))
     print_table("Milliseconds of the processor", ("operation", *CLIENTS, "ratio"), rows)
 
 
-def new_bucket(server: object) -> str:
-    """Return the name of a new bucket."""
-    name = f"measured-{time.time_ns()}"
-    server.client().create_bucket(Bucket=name)
-    return name
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--measure", type=json.loads)
-    arguments = parser.parse_args()
-    if arguments.measure:
-        print(json.dumps(measure(*arguments.measure)))
-    else:
-        main(arguments.rounds)
+    run(main)

@@ -11,11 +11,7 @@ there, and used again if they are there.
 
 from __future__ import annotations
 
-import argparse
-import resource
 import shutil
-import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +20,8 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
+from harness import memory_mb, print_table, run, scratch, timed
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
-from timing import print_table
 
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
@@ -83,9 +79,7 @@ def make_table(
 
 
 def processor(work: Callable[[], Any]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
+    return timed(work)[0].processor
 
 
 def build_ours(path: str) -> None:
@@ -114,7 +108,7 @@ def theirs(dataset: lance.LanceDataset, query: object, condition: str | None) ->
 def queries(
     words: np.ndarray, shares: np.ndarray, rng: np.random.Generator
 ) -> dict[str, list[tuple[TextQuery, object, str | None]]]:
-    """Queries of each kind, as ours and as pylance's, of words as they come in documents."""
+    """Return queries of each kind, as ours and as pylance's, of words as they come in documents."""
 
     def some(count: int) -> str:
         return " ".join(rng.choice(words, count, p=shares))
@@ -144,7 +138,7 @@ def measure_builds(folder: Path, rows: int) -> list[tuple[str, ...]]:
     for name, work in (("ours", build_ours), ("pylance", build_theirs)):
         seconds = processor(lambda work=work, name=name: work(str(folder / name)))
         size = sum(one.stat().st_size for one in (folder / name / "_indices").rglob("*.lance"))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        peak = memory_mb("VmHWM") / 1024
         found.append((name, f"{seconds:.2f}", f"{1e6 * seconds / rows / WORDS:.2f}",
                       f"{size / 2**20:.0f}", f"{peak:.1f}"))  # fmt: skip
     return found
@@ -197,44 +191,35 @@ def measure_many(folder: Path, words: np.ndarray, shares: np.ndarray, rng: np.ra
             f"{times[0] / times[1]:.2f}"]  # fmt: skip
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--targets", action="store_true")
-    parser.add_argument("--folder", type=Path)
-    given = parser.parse_args()
+def main(*, rows: int = 200_000, targets: bool = False, folder: str = "") -> int:
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(7)
     words = vocabulary(rng)
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="pyspark-lance-search-"))
     shares = word_shares(words)
-    title = f"{given.rows} documents of {WORDS} words"
+    title = f"{rows} documents of {WORDS} words"
     builds: list[tuple[str, ...]] = []
-    try:
-        if not (folder / "pylance").exists():
-            make_table(str(folder / "ours"), given.rows, words, shares, rng)
-            shutil.copytree(folder / "ours", folder / "pylance")
-            builds = measure_builds(folder, given.rows)
-            header = ("built by", "processor s", "µs per token", "MiB", "peak GiB so far")
+    with scratch(folder or None) as place:
+        path = Path(place)
+        if not (path / "pylance").exists():
+            make_table(str(path / "ours"), rows, words, shares, rng)
+            shutil.copytree(path / "ours", path / "pylance")
+            builds = measure_builds(path, rows)
+            header = "built by | processor s | µs per token | MiB | peak GiB so far"
             print_table(f"Index with positions, {title}", header, builds)
         rng = np.random.default_rng(8)
-        asked = measure_queries(folder, queries(words, shares, rng))
-        header = ("query", "cold ms", "warm ms", "pylance cold", "pylance warm", "ours / pylance")
+        asked = measure_queries(path, queries(words, shares, rng))
+        header = "query | cold ms | warm ms | pylance cold | pylance warm | ours / pylance"
         print_table(f"The {K} best, processor time, {title}", header, asked)
-        many = measure_many(folder, words, shares, rng)
-        print_table(f"Many at once, {title}", ("", "s", "pylance", "ours / pylance"), [tuple(many)])
-        if not given.targets:
-            return 0
-        met = [("build", float(builds[0][1]) / float(builds[1][1]), BUILD)] if builds else []
-        met += [(row[0], float(row[5]), WARM) for row in asked]
-        lines = [(name, f"{ratio:.2f}", f"{most}", "yes" if ratio <= most else "no")
-                 for name, ratio, most in met]  # fmt: skip
-        print_table("Targets", ("", "ours / pylance", "at most", "met"), lines)
-        return int(any(ratio > most for _, ratio, most in met))
-    finally:
-        if given.folder is None:
-            shutil.rmtree(folder)
+        many = measure_many(path, words, shares, rng)
+        print_table(f"Many at once, {title}", " | s | pylance | ours / pylance", [many])
+    if not targets:
+        return 0
+    met = [("build", float(builds[0][1]) / float(builds[1][1]), BUILD)] if builds else []
+    met += [(row[0], float(row[5]), WARM) for row in asked]
+    lines = [(*one, "yes" if one[1] <= one[2] else "no") for one in met]
+    print_table("Targets", " | ours / pylance | at most | met", lines)
+    return int(any(ratio > most for _, ratio, most in met))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

@@ -12,11 +12,8 @@ source and a sink in Python that do nothing stand for what Spark itself takes.
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -27,29 +24,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from harness import descendants, memory_mb, print_table, run, scratch, start_session, write
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-    InputPartition,
-    WriterCommitMessage,
-)
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from timing import print_table
+from sources import Idle
 
 from pyspark_lance import LanceTable
 from pyspark_lance.spark.data_source import LanceDataSource
-from pyspark_lance.table.version.snapshot import open_existing
-from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.write.write_table import (
-    WriteSettings,
-    commit_write,
-    plan_write,
-    write_rows,
-)
 
-MIB = 1 << 20
 CHANGES = 100_000
 TRIGGERS = 12
 
@@ -63,31 +45,23 @@ def rows(first: int, count: int) -> pa.Table:
     return pa.table({"id": ids, "n": numbers, "x": rng.random(count), "day": ids % 365, "s": texts})
 
 
-def append(path: str, table: pa.Table, **settings: object) -> None:
-    existing = open_existing(Table(path))
-    plan = plan_write(Table(path), table.schema, WriteSettings(**settings), existing=existing)
-    commit_write(plan, write_rows(plan, table.to_batches()))
-
-
 class Memory(threading.Thread):
     """Watches the processes that this one started."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.highest: dict[str, int] = defaultdict(int)
+        self.highest: dict[str, float] = defaultdict(float)
         self._stopped = threading.Event()
 
     def run(self) -> None:
         while not self._stopped.wait(0.05):
-            for process in _descendants(os.getpid()):
+            for process in descendants(os.getpid()):
                 try:
                     kind = _kind(Path(f"/proc/{process}/cmdline").read_text())
-                    status = Path(f"/proc/{process}/status").read_text()
+                    now = memory_mb("RssAnon", process)
                 except OSError:
                     continue  # it is gone
-                numbers = status.partition("RssAnon:")[2].split()  # none if it is about to be gone
-                resident = int(numbers[0]) * 1024 if numbers else 0
-                self.highest[kind] = max(self.highest[kind], resident)
+                self.highest[kind] = max(self.highest[kind], now)
 
     def __enter__(self) -> Memory:
         self.start()
@@ -98,27 +72,13 @@ class Memory(threading.Thread):
         self.join()
 
     def cells(self) -> tuple[str, ...]:
-        return tuple(f"{self.highest[kind] // MIB:,}" for kind in ("jvm", "planner", "worker"))
+        return tuple(f"{self.highest[kind]:,.0f}" for kind in ("jvm", "planner", "worker"))
 
 
 def _kind(command: str) -> str:
     if "java" in command.split("\0")[0]:
         return "jvm"
     return "planner" if "_runner" in command else "worker"
-
-
-def _descendants(root: int) -> list[int]:
-    children = defaultdict(list)
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = folder.joinpath("stat").read_text()
-        except OSError:
-            continue
-        children[int(stat.rpartition(")")[2].split()[1])].append(int(folder.name))
-    found = list(children[root])
-    for process in found:
-        found += children[process]
-    return found
 
 
 # Real size ---------------------------------------------------------------------------------
@@ -148,19 +108,20 @@ def copied(spark: SparkSession, folder: str, number: int, name: str, **options) 
 
 def measure_sizes(spark: SparkSession, folder: str, count: int) -> None:
     for first in range(0, count, 1_000_000):
-        append(f"{folder}/source", rows(first, min(1_000_000, count - first)))
+        write(f"{folder}/source", rows(first, min(1_000_000, count - first)))
     found = [
         copied(spark, folder, 1, "snapshot, 1 million rows a batch", maxRowsPerTrigger=1_000_000),
         copied(spark, folder, 2, "snapshot, one batch"),
     ]
     table = LanceTable.forPath(spark, f"{folder}/source")
-    step = count // CHANGES
+    changes = min(CHANGES, count // 10)
+    step = count // changes
     for number in range(4):
         done = table.update(f"id % {step} = {number}", {"n": "n + 1"})
-        assert done.num_updated_rows == CHANGES
+        assert done.num_updated_rows == changes
     table.delete(f"id % {step} = 7")
     found.append(
-        copied(spark, folder, 1, "5 commits of 100,000 changes", maxRowsPerTrigger=CHANGES)
+        copied(spark, folder, 1, "5 commits of 100,000 changes", maxRowsPerTrigger=changes)
     )
     found.append(copied(spark, folder, 2, "the same, one batch"))
     header = ("what", "batches", "rows", "s", "rows/s", "JVM MB", "planner MB", "worker MB")
@@ -181,14 +142,14 @@ def measure_own(folder: str) -> None:
     """The reader and the writer as Spark has them, without Spark."""
     path = f"{folder}/own"
     few = rows(0, 100_000).select(["id", "n"])
-    append(path, few, max_rows_per_file=100)
+    write(path, few, max_rows_per_file=100)
     source = LanceDataSource({"path": path, "readChangeFeed": "true"})
     reader = source.streamReader(source.schema())
     found: dict[str, list[float]] = defaultdict(list)
     start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     for number in range(TRIGGERS):
         milliseconds(partial(reader.latestOffset, start, ReadAllAvailable()), found["nothing new"])
-        append(path, few.slice(10 * number, 10))
+        write(path, few.slice(10 * number, 10))
         ask = partial(reader.latestOffset, start, ReadAllAvailable())
         end = milliseconds(ask, found["10 rows: latestOffset"])
         plan = partial(reader.partitions, start, end)
@@ -238,55 +199,6 @@ def triggers(writer, folder: str, next_rows: Callable[[int], None]) -> dict[str,
     return durations(query)
 
 
-class Idle(DataSource):
-    """Ten rows in each batch, and a sink that drops all: what Python takes in any case."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "idle"
-
-    def schema(self) -> str:
-        return "id bigint, n bigint"
-
-    def streamReader(self, schema):  # noqa: N802
-        return IdleReader()
-
-    def streamWriter(self, schema, overwrite):  # noqa: N802
-        return IdleWriter()
-
-
-class IdleReader(DataSourceStreamReader):
-    def __init__(self) -> None:
-        self.batch = 0
-
-    def initialOffset(self):  # noqa: N802
-        return {"batch": 0}
-
-    def latestOffset(self):  # noqa: N802
-        self.batch += 1
-        return {"batch": self.batch}
-
-    def partitions(self, start, end):
-        return [InputPartition(0)]
-
-    def read(self, partition):
-        ten = pa.array(np.arange(10))
-        yield pa.RecordBatch.from_arrays([ten, ten], names=["id", "n"])
-
-    def commit(self, end) -> None:
-        pass
-
-
-class IdleWriter(DataSourceStreamArrowWriter):
-    def write(self, iterator):
-        for _ in iterator:
-            pass
-        return WriterCommitMessage()
-
-    def commit(self, messages, batchId) -> None:  # noqa: N803
-        pass
-
-
 def rated(spark: SparkSession):
     return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
 
@@ -308,15 +220,15 @@ PARTS = ("latestOffset", "queryPlanning", "addBatch", "triggerExecution")
 def measure_triggers(spark: SparkSession, folder: str) -> None:
     source, sink = f"{folder}/fragments", f"{folder}/sink"
     few = rows(0, 100_000).select(["id", "n"])
-    append(source, few, max_rows_per_file=100)
+    write(source, few, max_rows_per_file=100)
     values = pa.table({"value": few["id"], "timestamp": few["n"].cast(pa.timestamp("us", "UTC"))})
-    append(sink, values, max_rows_per_file=100)
+    write(sink, values, max_rows_per_file=100)
 
     def followed(**options):
         return spark.readStream.format("lance").options(**options).load(source)
 
     def add(number: int) -> None:
-        append(source, few.slice(10 * number, 10))
+        write(source, few.slice(10 * number, 10))
 
     noop = lambda frame: frame.writeStream.format("noop")  # noqa: E731
     since = {"startingVersion": "latest", "readChangeFeed": "true"}
@@ -340,33 +252,17 @@ def measure_triggers(spark: SparkSession, folder: str) -> None:
     print_table("Triggers, tables of 1,000 fragments", header, lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=5_000_000)
-    parser.add_argument("--only", choices=("sizes", "triggers"))
-    given = parser.parse_args()
-    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
+def main(*, rows: int = 5_000_000, only: str = "") -> None:
+    spark = start_session({"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"})
     spark.dataSource.register(Idle)
-    try:
-        if given.only != "sizes":
+    with scratch() as folder:
+        if only != "sizes":
             measure_own(folder)
             measure_triggers(spark, folder)
-        if given.only != "triggers":
-            measure_sizes(spark, folder, given.rows)
-    finally:
+        if only != "triggers":
+            measure_sizes(spark, folder, rows)
         spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-TIMING = Path(__file__).parents[2] / "benchmarks" / "timing.py"
+HARNESS = Path(__file__).parents[2] / "benchmarks" / "harness.py"
 # A parent whose child uses 0.3 s of the processor, and ends on request.
 PARENT = """
 import os, signal, sys, time
@@ -38,9 +38,9 @@ sys.stdin.readline()
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 @pytest.mark.parametrize("parent", ["forgets", "waits"])
 def test_cpu_time_counts_ended_workers_once(parent):
-    spec = importlib.util.spec_from_file_location("timing", TIMING)
-    timing = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(timing)
+    spec = importlib.util.spec_from_file_location("harness", HARNESS)
+    harness = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(harness)
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, parent],
         text=True,
@@ -48,11 +48,11 @@ def test_cpu_time_counts_ended_workers_once(parent):
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout.readline() == "worked\n"
-        before = timing.processor_seconds(process.pid)
+        before = harness.processor_seconds(process.pid)
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "ended\n"
-        after = timing.processor_seconds(process.pid)
+        after = harness.processor_seconds(process.pid)
         process.stdin.close()
     # Neither lost nor counted again.
     assert 0.25 < before <= after < before + 0.25
