@@ -38,13 +38,7 @@ from pyspark_lance.table.text.hybrid import (
     search_both,
 )
 from pyspark_lance.table.text.queries import parse_query
-from pyspark_lance.table.text.search_plan import (
-    SearchRequest,
-    TextPlan,
-    check_k,
-    merge_matches,
-    plan_search,
-)
+from pyspark_lance.table.text.search_plan import SearchRequest, TextPlan, merge_matches, plan_search
 from pyspark_lance.table.version.table_identity import PinnedVersion
 
 # Of a text, or of what an index has of it.
