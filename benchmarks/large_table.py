@@ -36,9 +36,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyspark
+from harness import print_table
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
-from timing import print_table
 
 import pyspark_lance
 
