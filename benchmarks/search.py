@@ -29,9 +29,14 @@ from pyspark_lance.table.index_build.column_indices import create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.nearest.search_task import read_found
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
-from pyspark_lance.table.text.batch_search import plan_batch, search_batch
 from pyspark_lance.table.text.queries import Match, Operator, Phrase, TextQuery
-from pyspark_lance.table.text.search_plan import SearchRequest, merge_matches, plan_search
+from pyspark_lance.table.text.search_plan import (
+    SearchRequest,
+    merge_matches,
+    plan_batch,
+    plan_search,
+    search_batch,
+)
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

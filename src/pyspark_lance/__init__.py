@@ -27,14 +27,12 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from pyspark_lance.metafile.refs_file import Branch, Tag
     from pyspark_lance.plugin import enable, plugin_jar
-    from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
     from pyspark_lance.spark.api.lance_table import LanceTable
-    from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
+    from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder, LanceOptimizeBuilder
     from pyspark_lance.spark.api.table_creation import LanceTableBuilder
     from pyspark_lance.spark.options.hadoop_settings import hadoop_options
     from pyspark_lance.table.cdf.change_feed import ChangeCounts
-    from pyspark_lance.table.cleanup.cleanup import CleanupResult
-    from pyspark_lance.table.cleanup.orphan_files import OrphanFile
+    from pyspark_lance.table.cleanup.cleanup import CleanupResult, OrphanFile
     from pyspark_lance.table.columns.change_columns import ColumnResult
     from pyspark_lance.table.compaction.compact import CompactionResult
     from pyspark_lance.table.compaction.stable_row_ids import CopyResult
@@ -62,11 +60,11 @@ _DEFINED_IN = {
     "Finding": "table.verify.verify_manifest",
     "IndexResult": "table.index_build.column_indices",
     "LanceMergeBuilder": "spark.api.merge_builder",
-    "LanceOptimizeBuilder": "spark.api.delta_compatibility",
+    "LanceOptimizeBuilder": "spark.api.merge_builder",
     "LanceTable": "spark.api.lance_table",
     "LanceTableBuilder": "spark.api.table_creation",
     "MetadataResult": "table.work.metadata_commits",
-    "OrphanFile": "table.cleanup.orphan_files",
+    "OrphanFile": "table.cleanup.cleanup",
     "Tag": "metafile.refs_file",
     "VectorIndexResult": "table.index_build.vector_build",
     "VerifyResult": "table.verify.verify_manifest",

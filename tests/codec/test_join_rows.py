@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pyspark_lance.codec.array_assembly import concat_arrays, fewest_batches, join_batches
 from pyspark_lance.codec.decode_memory import BatchTooLargeError
-from pyspark_lance.codec.join_rows import concat_arrays, fewest_batches, join_batches
 
 
 def indexed(values, index_type=None):

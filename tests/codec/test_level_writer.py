@@ -8,7 +8,7 @@ from pyspark_lance.codec.chunk_buffers import ChunkBuffer
 from pyspark_lance.codec.compressive.bit_packed import decode_out_of_line_block
 from pyspark_lance.codec.leaf_column import leaf_columns
 from pyspark_lance.codec.shred import shred
-from pyspark_lance.codec.structural.mini_block_writer import (
+from pyspark_lance.codec.structural.mini_block import (
     encode_levels,
     entries_per_chunk,
     repetition_index,

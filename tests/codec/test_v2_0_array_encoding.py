@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_lance.codec.v2_0.array_decoder import BufferCollector, BufferSlice, bit_slice
 from pyspark_lance.codec.v2_0.array_encoding import (
     encode_array,
     make_decoder,
     make_list_decoder,
     parse_array_encoding,
 )
-from pyspark_lance.codec.v2_0.list_offsets import encode_list_offsets
+from pyspark_lance.codec.v2_0.flat import BufferCollector, BufferSlice, bit_slice
+from pyspark_lance.codec.v2_0.variable_width import encode_list_offsets
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 

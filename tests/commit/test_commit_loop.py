@@ -28,7 +28,7 @@ from commit_tables import (
 from faulty_store import Fault, FaultyStore
 
 from pyspark_lance.commit.application_versions import CONFIG_PREFIX, ApplicationVersion
-from pyspark_lance.commit.next_manifest import CreateOptions
+from pyspark_lance.commit.apply_operation import CreateOptions
 from pyspark_lance.errors import (
     CommitConflictError,
     InvalidInputError,

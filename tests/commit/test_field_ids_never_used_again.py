@@ -16,15 +16,14 @@ from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
+    copied,
     drop_columns,
     widen_column,
 )
-from pyspark_lance.table.columns.local_columns import copied
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
-from pyspark_lance.table.version.snapshot import open_existing
+from pyspark_lance.table.version.snapshot import VersionSpec, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 from pyspark_lance.table.write.write_plan import WriteSettings
 from pyspark_lance.table.write.write_table import commit_write, plan_write, write_rows

@@ -10,8 +10,8 @@ import pytest
 from commit_tables import SCHEMA, new_fragment, transaction
 from pyroaring import BitMap
 
+from pyspark_lance.commit.apply_operation import CreateOptions, next_manifest
 from pyspark_lance.commit.manifest_builder import TableState
-from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
 from pyspark_lance.errors import (
     CommitConflictError,
     InvalidInputError,

@@ -11,7 +11,7 @@ import pytest
 from commit_tables import commit, delete_rows, latest, transaction
 from lance.fragment import write_fragments
 
-from pyspark_lance.commit.next_manifest import CreateOptions
+from pyspark_lance.commit.apply_operation import CreateOptions
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.manifest import BasePath

@@ -17,7 +17,7 @@ import pytest
 from commit_replay import check_replay, latest_pylance_version, question, read_pylance_version
 from commit_tables import commit
 
-from pyspark_lance.commit.next_manifest import CreateOptions
+from pyspark_lance.commit.apply_operation import CreateOptions
 from pyspark_lance.store.local_store import LocalStore
 
 pytestmark = pytest.mark.interop

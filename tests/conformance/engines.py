@@ -28,9 +28,8 @@ from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.cdf.change_window import Bound, Deduplication, resolve_window
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.tasks import run_local
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 Ask = Callable[[Mapping[str, Any]], Answer]
 

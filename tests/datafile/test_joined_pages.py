@@ -13,7 +13,7 @@ from same_text import assert_same_text
 
 from pyspark_lance.codec.structural.page_layout import parse_page_layout
 from pyspark_lance.datafile.reader import DataFileReader
-from pyspark_lance.datafile.v2_1 import column as v2_1_column
+from pyspark_lance.datafile.v2_1 import field_reader as v2_1_column
 from pyspark_lance.store.open_store import open_store
 
 RNG = np.random.default_rng(17)

@@ -97,9 +97,9 @@ def test_compressed_response_is_read():
 
 @pytest.mark.parametrize("token", ["again", None])
 def test_endless_listing_is_refused(monkeypatch, token):
-    from pyspark_lance.namespace import catalog_namespace
+    from pyspark_lance.namespace import namespace
 
-    monkeypatch.setattr(catalog_namespace, "_MAX_NAMES", 100)
+    monkeypatch.setattr(namespace, "_MAX_NAMES", 100)
 
     def page(number):
         return json_answer({"tables": [f"t{number}"] * 9, "page_token": token or f"p{number}"})

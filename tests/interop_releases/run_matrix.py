@@ -35,7 +35,7 @@ from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.version.snapshot import VersionSpec
 
 HERE = Path(__file__).resolve().parent
 # Release -> the versions it writes and reads.  What 1.0.4 calls 2.2 is a draft of it.

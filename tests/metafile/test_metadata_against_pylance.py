@@ -20,10 +20,10 @@ from pyspark_lance.metafile.manifest_file import (
     latest_version,
     list_versions,
     read_manifest,
+    read_transaction,
 )
 from pyspark_lance.metafile.paths import NamingScheme, parse_manifest_name
 from pyspark_lance.metafile.refs_file import list_branches, list_tags, read_branch, read_tag
-from pyspark_lance.metafile.transaction_file import read_transaction
 from pyspark_lance.proto import table_pb2, transaction_pb2
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.memory_store import MemoryStore

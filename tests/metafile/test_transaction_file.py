@@ -3,7 +3,7 @@ import pytest
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.operation import Restore
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.metafile.transaction_file import (
+from pyspark_lance.metafile.manifest_file import (
     read_transaction,
     transaction_name,
     write_transaction,

@@ -324,21 +324,21 @@ MUTANTS = (
     ),
     Mutant(
         "times of defaults are in UTC",
-        "spark/types/default_values.py",
+        "spark/types/declared_columns.py",
         "parse_constant(text, kind, time_zone=time_zone)",
         "parse_constant(text, kind)",
         ("tests/spark/test_batch_writer.py",),
     ),
     Mutant(
         "a time that a clock shows twice is the second one",
-        "predicate/time_zones.py",
+        "predicate/time_texts.py",
         "np.maximum(before, after)",
         "np.minimum(before, after)",
         ("tests/predicate/test_time_zones.py",),
     ),
     Mutant(
         "years that Python does not have are in winter",
-        "predicate/time_zones.py",
+        "predicate/time_texts.py",
         "    repeated = _CYCLE_START + (seconds - _CYCLE_START) % _CYCLE\n",
         "    repeated = _CYCLE_START + 0 * seconds\n",
         ("tests/predicate/test_time_zones.py",),
@@ -613,28 +613,28 @@ MUTANTS = (
     ),
     Mutant(
         "keys of some tasks are taken for those of all",
-        "table/dml/row_keys.py",
+        "table/dml/inserted_keys.py",
         " or len(known) < len(parts)",
         "",
         ("tests/table/dml/test_row_keys.py",),
     ),
     Mutant(
         "keys of other columns are taken for those of a merge",
-        "table/dml/row_keys.py",
+        "table/dml/inserted_keys.py",
         " or ids != _ids_of(schema, names)",
         "",
         ("tests/table/dml/test_row_keys.py",),
     ),
     Mutant(
         "hashes of another release are taken for ours",
-        "table/dml/row_keys.py",
+        "table/dml/inserted_keys.py",
         "if version != _VERSION or",
         "if",
         ("tests/table/dml/test_row_keys.py",),
     ),
     Mutant(
         "large merges write all of their keys into the transaction",
-        "table/dml/row_keys.py",
+        "table/dml/inserted_keys.py",
         "        if not self._names or self._count > MAX_ROWS:\n",
         "        if not self._names:\n",
         ("tests/table/dml/test_row_keys.py",),
@@ -739,7 +739,7 @@ MUTANTS = (
     ),
     Mutant(
         "writers that others passed over wait ever longer",
-        "commit/retries.py",
+        "commit/commit_loop.py",
         "_SLOTS = (4, 16, 64, 32, 16, 8, 4, 2, 1)",
         "_SLOTS = (4, 16, 64)",
         ("tests/commit/test_advisory_lock_of_writers.py",),
@@ -802,14 +802,14 @@ MUTANTS = (
     ),
     Mutant(
         "two commits may change the same row",
-        "commit/rebase.py",
+        "commit/conflict.py",
         "if deleted.intersects(mine):",
         "if deleted.is_empty and deleted.intersects(mine):",
         ("tests/commit/test_rebase.py",),
     ),
     Mutant(
         "rebased deletions forget those of the other commit",
-        "commit/rebase.py",
+        "commit/conflict.py",
         "merged[fragment_id] = deleted.union(mine)",
         "merged[fragment_id] = mine",
         ("tests/commit/test_rebase.py",),
@@ -830,7 +830,7 @@ MUTANTS = (
     ),
     Mutant(
         "a retry more than asked for",
-        "commit/retries.py",
+        "commit/commit_loop.py",
         "if self.attempts >= self._most:",
         "if self.attempts > self._most:",
         ("tests/commit/test_commit_loop.py",),
@@ -1023,7 +1023,7 @@ MUTANTS = (
     ),
     Mutant(
         "a version that comes back twice comes back with other columns",
-        "table/cdf/column_history.py",
+        "table/cdf/column_source.py",
         "        self._versions[version] = columns\n        self._came_back[version] = after\n",
         "",
         ("tests/table/cdf/test_restored_columns.py",),
@@ -1140,7 +1140,7 @@ MUTANTS = (
     ),
     Mutant(
         "fragments of which single rows are wanted are read as if all were",
-        "table/scan/coalesced_fragments.py",
+        "table/scan/scan_task.py",
         "        scan_split.offsets is None\n        and scan_split.start == 0\n",
         "        scan_split.start == 0\n",
         ("tests/table/scan/test_pruning_of_scans.py",),
@@ -1375,7 +1375,7 @@ MUTANTS = (
     ),
     Mutant(
         "an option that a method has no use for is passed over",
-        "spark/api/argument_checks.py",
+        "spark/api/public_methods.py",
         "        if option is not None and option in accepted:",
         "        if option is not None:",
         ("tests/spark/test_public_calls.py",),
@@ -1404,7 +1404,7 @@ MUTANTS = (
     # Nearest rows
     Mutant(
         "rows that are equally near are taken as they come",
-        "table/nearest/found_rows.py",
+        "table/nearest/exact_search.py",
         "np.lexsort((every.row_id, every.distance, every.query))",
         "np.lexsort((every.distance, every.query))",
         ("tests/table/nearest/test_nearest.py",),
@@ -1593,14 +1593,14 @@ MUTANTS = (
     ),
     Mutant(
         "n-grams of a query are all needed",
-        "table/text/search_query.py",
+        "table/text/scoring.py",
         "groups = tuple(places.index(place) for _, place in tokens)",
         "groups = tuple(range(len(tokens)))",
         ("tests/table/text/test_search.py",),
     ),
     Mutant(
         "each word of a fuzzy query has a limit of its own",
-        "table/text/search_query.py",
+        "table/text/scoring.py",
         "left = query.max_expansions - len(tokens)",
         "left = query.max_expansions",
         ("tests/table/text/test_search.py",),
@@ -1628,7 +1628,7 @@ MUTANTS = (
     ),
     Mutant(
         "a should of a boolean query finds rows beside its must",
-        "table/text/search_query.py",
+        "table/text/scoring.py",
         "rows = sum_of(must, every=True) if must else sum_of(should, every=False)",
         "rows = sum_of(must, every=False) if must else sum_of(should, every=False)",
         ("tests/table/text/test_search.py",),
@@ -1642,7 +1642,7 @@ MUTANTS = (
     ),
     Mutant(
         "the best rows of each part of a query are taken for the best of the query",
-        "table/text/batch_search.py",
+        "table/text/search_plan.py",
         "k = plan.k if place == len(queries) else None",
         "k = plan.k",
         ("tests/table/text/test_batch_search.py",),
@@ -1721,14 +1721,14 @@ MUTANTS = (
     # Rows or columns
     Mutant(
         "columns are rewritten though an index answers for them",
-        "table/dml/choose_rewrite.py",
+        "table/dml/row_change.py",
         "    if _is_indexed(snapshot, names, everything if callable(changed) else changed):",
         "    if False:",
         ("tests/table/dml/test_choose_rewrite.py",),
     ),
     Mutant(
         "rows that change are counted however small the table is",
-        "table/dml/choose_rewrite.py",
+        "table/dml/row_change.py",
         "rewrite_cost(snapshot, names, everything).rows_s < WORTH_COUNTING_S",
         "rewrite_cost(snapshot, names, everything).rows_s < 0",
         ("tests/table/dml/test_choose_rewrite.py",),
@@ -1912,14 +1912,14 @@ MUTANTS = (
     ),
     Mutant(
         "deletions move onto other data files",
-        "commit/rebase.py",
+        "commit/conflict.py",
         "if fragment.files != planned.files or fragment.physical_rows != planned.physical_rows:",
         "if fragment.physical_rows != planned.physical_rows:",
         ("tests/commit/test_rebase.py",),
     ),
     Mutant(
         "a fragment without a row stays",
-        "commit/rebase.py",
+        "commit/conflict.py",
         "if len(vector) >= now[i].physical_rows}",
         "if len(vector) > now[i].physical_rows}",
         ("tests/commit/test_commit_loop.py",),
@@ -2344,7 +2344,7 @@ MUTANTS = (
     # Found by chance
     Mutant(
         "a rebase forgets what others said of a fragment",
-        "commit/rebase.py",
+        "commit/conflict.py",
         "replace(now[fragment_id], deletion_file=file)",
         "replace(ours[fragment_id], deletion_file=file)",
         ("tests/commit/test_rebase.py::test_rebase_keeps_concurrent_fragment_metadata",),
@@ -2372,7 +2372,7 @@ MUTANTS = (
     ),
     Mutant(
         "a rebase writes deletion files of fragments that go",
-        "commit/rebase.py",
+        "commit/conflict.py",
         "        if fragment_id not in emptied:\n",
         "        if True:\n",
         ("tests/commit/test_rebase.py::test_rebase_merges_distinct_rows_and_refuses_shared_rows",),
@@ -2449,7 +2449,7 @@ MUTANTS = (
     ),
     Mutant(
         "the first row of a new fragment is taken for the last of the one before",
-        "table/index/reused_fragments.py",
+        "table/index/segments.py",
         '    which = np.searchsorted(ends, places, "right")',
         '    which = np.searchsorted(ends, places, "left")',
         (
@@ -2461,7 +2461,7 @@ MUTANTS = (
     ),
     Mutant(
         "an index finds rows that were gone when others moved",
-        "table/index/reused_fragments.py",
+        "table/index/segments.py",
         "    places = places[before[np.minimum(places, len(before) - 1)] == asked]\n",
         "",
         (
@@ -2509,7 +2509,7 @@ MUTANTS = (
     ),
     Mutant(
         "a part of a descriptor is stored as a plain struct",
-        "spark/types/blob_types.py",
+        "spark/types/write_schema.py",
         "        if BLOB_FILE in kind.names:\n",
         "        if False:\n",
         (_COLUMNS_OF_DESCRIPTORS,),
@@ -2552,7 +2552,7 @@ MUTANTS = (
     ),
     Mutant(
         "blobs of exactly the limit get an object",
-        "datafile/blob_records.py",
+        "datafile/blob_values.py",
         "len(piece) <= objects[1].inline",
         "len(piece) < objects[1].inline",
         ("tests/table/rows/test_managed_blobs.py",),
@@ -2866,7 +2866,7 @@ MUTANTS = (
     ),
     Mutant(
         "segments of texts with other tokens are merged",
-        "table/index_build/text_indices.py",
+        "table/index_build/text_build.py",
         "return own == options and (",
         "return (",
         (
@@ -2875,7 +2875,7 @@ MUTANTS = (
     ),
     Mutant(
         "segments without positions are merged to one that has them",
-        "table/index_build/text_indices.py",
+        "table/index_build/text_build.py",
         "return own == options and (segment.has_positions or not options.with_position)",
         "return own == options",
         (
@@ -2950,7 +2950,7 @@ MUTANTS = (
     ),
     Mutant(
         "every alternative of a regular expression must be there",
-        "predicate/patterns.py",
+        "predicate/functions.py",
         '        if kind == "other" and text == "|" and depth == 0:\n',
         "        if False:\n",
         ("tests/predicate/test_patterns.py",),
@@ -2964,7 +2964,7 @@ MUTANTS = (
     ),
     Mutant(
         "segments keep the old texts of rows that were updated",
-        "table/index_build/text_indices.py",
+        "table/index_build/text_build.py",
         "            if not now & live <= set(fragments):\n",
         "            if False:\n",
         ("tests/table/index_build/test_text_building.py",),
@@ -3348,7 +3348,7 @@ MUTANTS = (
     ),
     Mutant(
         "a manifest is believed to have as many rows as it says",
-        "table/version/confirmed_rows.py",
+        "table/version/row_counts.py",
         "TRUSTED_ROWS: Final = 1 << 20\n",
         "TRUSTED_ROWS: Final = 1 << 40\n",
         ("tests/table/verify/test_hostile_numbers.py",),
@@ -3369,7 +3369,7 @@ MUTANTS = (
     ),
     Mutant(
         "a version is compared with its number alone",
-        "table/version/table_identity.py",
+        "table/version/table.py",
         "if expected and expected != TableIdentity.of(found).stamp:",
         "if expected and not TableIdentity.of(found).stamp:",
         ("tests/table/version/test_snapshots.py", "tests/table/cdf/test_streams.py"),
@@ -3425,7 +3425,7 @@ MUTANTS = (
     ),
     Mutant(
         "a frame that was cut is taken for a whole one",
-        "spark/service/frames.py",
+        "spark/service/server.py",
         "if len(rest) < missing:",
         "if len(rest) < 0:",
         ("tests/spark/test_service.py",),

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.predicate.patterns import (
+from pyspark_lance.predicate.functions import (
     like_pieces,
     like_regex,
     re2_quote,

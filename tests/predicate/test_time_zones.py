@@ -14,7 +14,7 @@ from random_seeds import cases
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.conditions import evaluate
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.predicate.time_zones import (
+from pyspark_lance.predicate.time_texts import (
     date_text,
     to_instants,
     to_local,

@@ -41,8 +41,12 @@ from pyspark_lance.errors import VersionNotFoundError
 from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.metafile.paths import branch_path, tag_path
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.columns.change_columns import add_columns, drop_columns, rename_column
-from pyspark_lance.table.columns.local_columns import computed
+from pyspark_lance.table.columns.change_columns import (
+    add_columns,
+    computed,
+    drop_columns,
+    rename_column,
+)
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
@@ -56,9 +60,8 @@ from pyspark_lance.table.version.removable_files import (
     paths_used_by,
     read_manifests,
 )
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore, set_properties
 from pyspark_lance.table.write.write_table import (
     WriteSettings,

@@ -44,9 +44,8 @@ from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.refs.tags import consumers_of, register_consumer
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 WRITERS, READERS = 6, 2
 SHARED, LEFT, RIGHT, FIRST_BATCH = 100, 200, 300, 1_000_000

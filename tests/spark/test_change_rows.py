@@ -15,7 +15,7 @@ from table_files import files_of, used_files
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.jobs.change_job import SparkStages
+from pyspark_lance.spark.jobs.update_job import SparkStages
 from pyspark_lance.table.dml.row_change import ChangeResult
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]

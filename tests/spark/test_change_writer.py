@@ -16,7 +16,7 @@ from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.service.methods import methods
 from pyspark_lance.spark.source.change_writer import LanceChangeWriter
-from pyspark_lance.spark.source.pushed_down import PushedDown
+from pyspark_lance.spark.source.read_plan import PushedDown
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot

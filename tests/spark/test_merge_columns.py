@@ -15,7 +15,7 @@ from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.metafile.manifest_file import latest_version, read_manifest
 from pyspark_lance.spark.jobs import merge_job
-from pyspark_lance.table.dml import choose_rewrite
+from pyspark_lance.table.dml import row_change
 from pyspark_lance.table.dml.row_change import ChangeResult
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -124,7 +124,7 @@ def test_merge_chooses_rewrite_by_cost_only_for_updates(spark, tmp_path, monkeyp
     columns = {"id": np.arange(5000), "v": pa.array(np.zeros(5000), pa.int32()), "wide": wide}
     write_table(path, pa.table(columns))
     lance.dataset(path).create_scalar_index("id", "BTREE")
-    monkeypatch.setattr(choose_rewrite, "WORTH_COUNTING_S", 0.0)
+    monkeypatch.setattr(row_change, "WORTH_COUNTING_S", 0.0)
     table = LanceTable.forPath(spark, path).alias("t")
 
     def merge(rows, rewrite="auto"):

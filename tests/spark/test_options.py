@@ -33,8 +33,8 @@ from pyspark_lance.spark.options.stream_options import StreamOptions
 from pyspark_lance.spark.options.times import parse_timestamp
 from pyspark_lance.table.cdf.change_window import Bound
 from pyspark_lance.table.cdf.stream_offset import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.version.snapshot import version_at
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import version_at
 
 # What the documents, lance-spark and earlier releases call options, and how the option is called.
 ALIASES = {

@@ -17,7 +17,7 @@ from pyspark_lance.errors import InvalidInputError, RetryableCommitError, Versio
 from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.sql.plugin_requests import ProcedureRequest
 from pyspark_lance.spark.sql.procedures import PROCEDURES, LanceTaskReader, run_procedure
-from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
+from pyspark_lance.table.cleanup.cleanup import find_orphan_files
 from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop

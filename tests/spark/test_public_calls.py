@@ -23,8 +23,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
-from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
+from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder, LanceOptimizeBuilder
 from pyspark_lance.spark.api.public_methods import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,
@@ -34,7 +33,7 @@ from pyspark_lance.spark.api.public_methods import (
 from pyspark_lance.spark.api.table_creation import LanceTableBuilder
 from pyspark_lance.spark.jobs.merge_job import MergeRequest
 from pyspark_lance.spark.options.option_table import OPTIONS, canonical_options
-from pyspark_lance.table.dml.choose_rewrite import RewriteMode
+from pyspark_lance.table.dml.row_change import RewriteMode
 
 # Every other method changes the table.
 READS = {

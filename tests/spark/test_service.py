@@ -25,9 +25,15 @@ from table_access import write_table
 from pyspark_lance.cancellation import check_cancelled
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
 from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.service.frames import PROTOCOL, encode_frame, read_frame, write_frame
 from pyspark_lance.spark.service.methods import METHODS
-from pyspark_lance.spark.service.server import Server, SparkLogHandler
+from pyspark_lance.spark.service.server import (
+    PROTOCOL,
+    Server,
+    SparkLogHandler,
+    encode_frame,
+    read_frame,
+    write_frame,
+)
 from pyspark_lance.spark.sql import plugin_requests, plugin_responses
 from pyspark_lance.spark.sql.plugin_requests import ScanRequest, Session, TableRequest
 from pyspark_lance.spark.sql.plugin_responses import (

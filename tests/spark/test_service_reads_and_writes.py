@@ -14,8 +14,8 @@ from table_access import read_pylance, write_table
 from table_files import files_of
 
 from pyspark_lance.errors import TableAlreadyExistsError
-from pyspark_lance.spark.service.frames import encode_frame, read_frame, write_frame
 from pyspark_lance.spark.service.methods import methods
+from pyspark_lance.spark.service.server import encode_frame, read_frame, write_frame
 from pyspark_lance.spark.source.early_worker import reads, writes
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 

@@ -19,11 +19,15 @@ from table_files import files_of, used_files
 
 from pyspark_lance.errors import CommitConflictError, StorageError
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
-from pyspark_lance.metafile.transaction_file import transaction_of
+from pyspark_lance.metafile.manifest_file import transaction_of
 from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.spark.source.stream_writer import BATCH_PROPERTY, QUERY_PROPERTY
-from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
+from pyspark_lance.table.cleanup.cleanup import (
+    CleanupPolicy,
+    cleanup_old_versions,
+    find_orphan_files,
+    remove_orphan_files,
+)
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

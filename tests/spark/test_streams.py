@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from spark_releases import needs
 
 from pyspark_lance import LanceTable
-from pyspark_lance.metafile.transaction_file import transaction_of
+from pyspark_lance.metafile.manifest_file import transaction_of
 from pyspark_lance.spark.source.stream_reader import HAS_LIMITS
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -61,11 +61,12 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
+    computed,
+    copied,
     drop_columns,
     rename_column,
     widen_column,
 )
-from pyspark_lance.table.columns.local_columns import computed, copied
 from pyspark_lance.table.compaction.compact import compact as compact_table
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
@@ -76,8 +77,8 @@ from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag, tags_of
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version import snapshot as snapshots
+from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore as restore_version
 
 pytestmark = pytest.mark.interop

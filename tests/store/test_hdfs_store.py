@@ -17,9 +17,8 @@ from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.storage_options import hadoop_as_storage
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import LATEST
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,

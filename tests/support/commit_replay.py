@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pyroaring import BitMap
 
+from pyspark_lance.commit.apply_operation import CreateOptions, next_manifest
 from pyspark_lance.commit.manifest_builder import TableState
-from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import indices_from_section
 from pyspark_lance.format.manifest import Manifest

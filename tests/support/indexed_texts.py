@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.columns.change_columns import add_columns
-from pyspark_lance.table.columns.local_columns import computed
+from pyspark_lance.table.columns.change_columns import add_columns, computed
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index_build.column_indices import create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest

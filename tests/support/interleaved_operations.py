@@ -25,11 +25,13 @@ from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
     change_nullability,
+    computed,
+    copied,
     drop_columns,
+    has_nulls,
     rename_column,
     widen_column,
 )
-from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, as_changes
 from pyspark_lance.table.dml.read_set import condition_read_set
 from pyspark_lance.table.dml.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
@@ -38,8 +40,7 @@ from pyspark_lance.table.index_build.column_indices import create_index, refresh
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.version.snapshot import open_to_write
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.unit_of_work import CommitSettings, UnitOfWork
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,

@@ -13,15 +13,15 @@ from table_access import read_ours, write_table
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
+    computed,
+    copied,
     drop_columns,
     rename_column,
     widen_column,
 )
-from pyspark_lance.table.columns.local_columns import computed, copied
 from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 
 NAMES = ("x", "y", "z")

@@ -22,9 +22,8 @@ from pyspark_lance.table.cdf.change_window import Bound, resolve_window
 from pyspark_lance.table.cdf.stream import TableStream
 from pyspark_lance.table.cdf.stream_offset import BatchView, StreamOffset
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,

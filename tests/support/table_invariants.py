@@ -26,12 +26,10 @@ from pyspark_lance.format.operation import (
 )
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
-from pyspark_lance.metafile.manifest_file import read_manifest
+from pyspark_lance.metafile.manifest_file import read_manifest, read_transaction
 from pyspark_lance.metafile.paths import transaction_path
-from pyspark_lance.metafile.transaction_file import read_transaction
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
+from pyspark_lance.table.nearest.ivf_search import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.search_task import VectorSearch, merge_matches
 from pyspark_lance.table.nearest.vectors import parse_queries, vector_column

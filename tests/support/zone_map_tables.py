@@ -20,9 +20,8 @@ from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.index_build.zone_maps import refresh_zone_maps
 from pyspark_lance.table.scan.fragment_pruning import prune_splits
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 PLACE = ("_rowid", "_rowaddr")
 

@@ -40,7 +40,7 @@ from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.predicate.tree import Literal
 from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.spark.source.batch_reader import LanceBatchReader
-from pyspark_lance.spark.source.pushed_down import PushedDown
+from pyspark_lance.spark.source.read_plan import PushedDown
 from pyspark_lance.spark.source.scan_rows import ScanRows
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan

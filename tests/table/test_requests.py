@@ -29,9 +29,14 @@ from pyspark_lance.table.cdf.change_window import Bound, Deduplication, resolve_
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.version import snapshot as snapshots
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.snapshot import (
+    Snapshot,
+    VersionSpec,
+    newest_at,
+    open_existing,
+    version_at,
+)
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec, newest_at, version_at
 from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
 

@@ -15,8 +15,12 @@ from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.metafile.manifest_file import latest_version
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cleanup import cleanup
-from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
+from pyspark_lance.table.cleanup.cleanup import (
+    CleanupPolicy,
+    cleanup_old_versions,
+    find_orphan_files,
+    remove_orphan_files,
+)
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index_build.vector_build import VectorIndexRequest
 from pyspark_lance.table.index_build.vector_indices import (

@@ -17,14 +17,13 @@ from stale_mount import stale_mount
 from table_access import append, read_ours, write_table
 from temporary_folders import memory_folder
 
-from pyspark_lance.commit.retries import Environment
+from pyspark_lance.commit.commit_loop import Environment
 from pyspark_lance.errors import LanceError, StorageError
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version import snapshot as snapshots
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 from pyspark_lance.table.write.write_plan import WriteSettings
 

@@ -12,7 +12,7 @@ from table_access import assert_same_rows, random_history_or_skip, read_ours, re
 
 from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version, read_manifest
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.version.snapshot import VersionSpec
 
 pytestmark = pytest.mark.interop
 

@@ -58,11 +58,8 @@ from pyspark_lance.codec.compressive.variable_width import MAX_SMALL_CHUNK_BYTES
 from pyspark_lance.codec.encoding_requests import EncodingRequest, encoding_request
 from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
 from pyspark_lance.codec.structural.all_null import encode_all_null, encode_constant, only_value
-from pyspark_lance.codec.structural.full_zip_writer import (
-    encode_fixed_full_zip,
-    encode_variable_full_zip,
-)
-from pyspark_lance.codec.structural.mini_block_writer import encode_mini_block
+from pyspark_lance.codec.structural.full_zip import encode_fixed_full_zip, encode_variable_full_zip
+from pyspark_lance.codec.structural.mini_block import encode_mini_block
 from pyspark_lance.codec.values import (
     bits_per_value,
     boolean_bits,

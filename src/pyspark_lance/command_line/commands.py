@@ -23,9 +23,8 @@ from pyspark_lance.table.history.history import HistoryEntry, detail, fragments,
 from pyspark_lance.table.tasks import Task
 from pyspark_lance.table.verify.find_value import find_value
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 FOUND_ERRORS = 1
 FOUND_VALUES = 1

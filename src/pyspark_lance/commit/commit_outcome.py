@@ -12,8 +12,8 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pyspark_lance.commit.apply_operation import next_manifest
 from pyspark_lance.commit.manifest_builder import TableState
-from pyspark_lance.commit.next_manifest import next_manifest
 from pyspark_lance.errors import CorruptFileError, LanceError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
@@ -31,9 +31,13 @@ from pyspark_lance.format.operation import (
     UpdateConfig,
 )
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_manifest
+from pyspark_lance.metafile.manifest_file import (
+    ManifestFile,
+    ManifestLocation,
+    read_manifest,
+    read_transaction,
+)
 from pyspark_lance.metafile.paths import data_path, deletion_path
-from pyspark_lance.metafile.transaction_file import read_transaction
 from pyspark_lance.store.object_store import ObjectStore
 
 

@@ -6,9 +6,7 @@ RowAddrTreeMap: sets of rows in indices, by the high halves of their numbers. Nu
 ascending; for each entry the u32 high half, a u32 length and a 32-bit Roaring bitmap of the low
 halves. A length of zero means all rows of a fragment. No I/O.
 
-Source: docs/format/table-format.md, section 0.
-
-Source: docs/format/table-format.md, section 10.8.
+Source: docs/format/table-format.md, sections 0 and 10.8.
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@ Layout: index section, transaction section and manifest, each after its length i
 footer of 16 bytes with the position of the manifest. In tables of file version 0.1 the values of
 dictionaries come first.
 
-Source: docs/format/table-format.md, sections 1.2, 1.4, 2.1.
+Transaction files: one Transaction message each, without a frame.
+
+Source: docs/format/table-format.md, sections 1.2, 1.4, 2.1 and 8.1.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from pyspark_lance.format.manifest import DETACHED_BIT, Manifest, ManifestSectio
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.generator_pool import GeneratorPool
 from pyspark_lance.metafile.paths import (
+    TRANSACTIONS,
     VERSIONS,
     ManifestName,
     NamingScheme,
@@ -43,6 +46,7 @@ from pyspark_lance.metafile.paths import (
     manifest_path,
     names_in_history,
     parse_manifest_name,
+    transaction_path,
 )
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore, missing
@@ -566,3 +570,35 @@ def _name_in_history(path: str) -> ManifestName | None:
     """Parse the path of an object if it is a manifest, and not a detached one."""
     name = parse_manifest_name(path.removeprefix(f"{VERSIONS}/"))
     return None if name is None or name.is_detached else name
+
+
+def transaction_name(transaction: Transaction) -> str:
+    """Return the file name of a transaction, as in the manifest."""
+    path = transaction_path(transaction.read_version, transaction.uuid)
+    return path.removeprefix(f"{TRANSACTIONS}/")
+
+
+def write_transaction(store: ObjectStore, transaction: Transaction) -> str:
+    """Write the file of ``transaction``, replacing the file of an earlier attempt."""
+    name = transaction_name(transaction)
+    store.put(f"{TRANSACTIONS}/{name}", transaction.to_bytes())
+    return name
+
+
+def read_transaction(store: ObjectStore, name: str) -> Transaction:
+    """Read the transaction file with this name."""
+    path = f"{TRANSACTIONS}/{name}"
+    if not name or "/" in name or "\0" in name or name in (".", ".."):
+        raise CorruptFileError(f"{name!r} is not the name of a transaction file", where=store.uri)
+    return Transaction.from_bytes(store.get(path), f"{store.uri}/{path}")
+
+
+def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None:
+    """Return the transaction of a version: inline, else from its file; None if both are missing."""
+    inline, name = file.transaction(), file.manifest.transaction_file
+    if inline is not None or not name:
+        return inline
+    try:
+        return read_transaction(store, name)
+    except FileNotFoundError:
+        return None

@@ -20,8 +20,7 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.namespace.catalog_namespace import CatalogNamespace
-from pyspark_lance.namespace.namespace import Name, object_id, shown
+from pyspark_lance.namespace.namespace import CatalogNamespace, Name, object_id, shown
 from pyspark_lance.store.registered_catalog import RegisteredCatalog
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_folder import drop_table

@@ -12,8 +12,7 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.namespace.catalog_namespace import CatalogNamespace
-from pyspark_lance.namespace.namespace import Name, object_id, refuse_location
+from pyspark_lance.namespace.namespace import CatalogNamespace, Name, object_id, refuse_location
 from pyspark_lance.store.rest_client import RestCatalog
 from pyspark_lance.table.version.table import Table
 

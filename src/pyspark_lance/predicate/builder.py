@@ -2,6 +2,8 @@
 
 Both parsers (of SQL text and of the JVM plugin's tree) build conditions with these functions, so a
 comparison has the same meaning in both.  No I/O.
+
+Resolution of column names in a condition against a schema.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import LONG_NAME, SYSTEM_COLUMNS, name_hint, named
 from pyspark_lance.plain_values import plain_values
 from pyspark_lance.predicate.casts import cast_array
-from pyspark_lance.predicate.patterns import like_pieces, like_regex, required_text, rlike_regex
+from pyspark_lance.predicate.functions import like_pieces, like_regex, required_text, rlike_regex
 from pyspark_lance.predicate.tree import (
     BOOLEAN,
     FALSE,
@@ -39,6 +42,7 @@ from pyspark_lance.predicate.types import (
     common_type,
     is_comparable,
     is_integral,
+    spark_type_of,
     type_name,
     wider_type,
 )
@@ -314,3 +318,38 @@ def condition(value: Expression, what: str) -> Predicate:
         f"{what} needs a condition, not a value of type {type_name(value.type)}",
         hint="compare it with something, as in: x <> 0",
     )
+
+
+def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
+    """Return the column or struct field that ``path`` names."""
+    lineage = [name for name in SYSTEM_COLUMNS if name not in schema.names]
+    fields = [*schema, *(pa.field(name, pa.uint64()) for name in lineage)]
+    field = _find_field(path[0], fields, "column")
+    if field.name in SYSTEM_COLUMNS and pa.types.is_uint64(field.type):
+        data_type = pa.int64()
+    else:
+        data_type = field.type
+    names = [field.name]
+    for name in path[1:]:
+        if not pa.types.is_struct(data_type):
+            raise InvalidInputError(
+                f"{'.'.join(names)!r} is not a struct, so it has no field {_shown(name)}",
+                hint="write a column name that contains a dot in `backquotes`",
+            )
+        field = _find_field(name, list(data_type), f"field of {'.'.join(names)}")
+        data_type = field.type
+        names.append(field.name)
+    return Column(tuple(names), spark_type_of(data_type))
+
+
+def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:
+    field = named(fields, name)
+    if field is not None:
+        return field
+    hint = name_hint(name, [field.name for field in fields])
+    raise InvalidInputError(f"there is no {what} {_shown(name)}", hint=hint)
+
+
+def _shown(name: str) -> str:
+    """Return the name in quotes, truncated if very long."""
+    return repr(name) if len(name) <= LONG_NAME else f"{name[:LONG_NAME]!r}…"

@@ -18,8 +18,16 @@ from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
-from pyspark_lance.predicate.time_texts import TRIMMED, dates_of, times_of, timestamps_of
-from pyspark_lance.predicate.time_zones import date_text, to_instants, to_local, to_local_dates
+from pyspark_lance.predicate.time_texts import (
+    TRIMMED,
+    date_text,
+    dates_of,
+    times_of,
+    timestamps_of,
+    to_instants,
+    to_local,
+    to_local_dates,
+)
 from pyspark_lance.predicate.tree import always_fits
 from pyspark_lance.predicate.types import (
     BINARY,

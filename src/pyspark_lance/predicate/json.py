@@ -30,7 +30,7 @@ from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatu
 from pyspark_lance.plain_values import plain_array, plain_scalar
 from pyspark_lance.predicate import builder as build
 from pyspark_lance.predicate import values
-from pyspark_lance.predicate.columns import resolve_column
+from pyspark_lance.predicate.builder import resolve_column
 from pyspark_lance.predicate.tree import FALSE, TRUE, Expression, Literal, Predicate
 from pyspark_lance.predicate.types import BINARY, parse_type, type_name
 

@@ -16,7 +16,7 @@ from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.plain_values import plain_values
 from pyspark_lance.predicate import builder as build
 from pyspark_lance.predicate import values
-from pyspark_lance.predicate.columns import resolve_column
+from pyspark_lance.predicate.builder import resolve_column
 from pyspark_lance.predicate.tokens import (
     MAX_NESTING,
     Token,

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.source.change_feed_plan import PinnedFeed
     from pyspark_lance.spark.source.change_reader import LanceChangeReader
     from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
-    from pyspark_lance.spark.source.pushed_down import PushedDown
+    from pyspark_lance.spark.source.read_plan import PushedDown
     from pyspark_lance.spark.source.search_reader import LanceSearchReader
     from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
     from pyspark_lance.spark.sql.metadata_tables import LanceMetadataReader, MetadataRead
-    from pyspark_lance.table.version.table_identity import PinnedVersion
+    from pyspark_lance.table.version.table import PinnedVersion
 
 end_quietly()
 
@@ -144,7 +144,7 @@ class LanceDataSource(DataSource):
         | LanceSearchReader
     ):
         from pyspark_lance.spark.source.batch_reader import LanceBatchReader
-        from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED
+        from pyspark_lance.spark.source.read_plan import NOTHING_PUSHED
 
         self._restore_options(schema)
         about = self._metadata_read()

@@ -7,11 +7,9 @@ from local_changes import delete_rows
 from table_access import append, forget_transactions, read_changes, remove_versions, write_table
 
 from pyspark_lance.format.logical_view import logical_schema
-from pyspark_lance.table.columns.change_columns import widen_column
-from pyspark_lance.table.columns.local_columns import copied
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.columns.change_columns import copied, widen_column
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

@@ -30,13 +30,11 @@ from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.cdf.change_feed_task import UpdateChanges
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.cdf.changed_rows import in_passes
-from pyspark_lance.table.columns.change_columns import add_columns, add_null_columns
-from pyspark_lance.table.columns.local_columns import computed
+from pyspark_lance.table.columns.change_columns import add_columns, add_null_columns, computed
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.scan import plan_scan
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 
 BLOB = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})

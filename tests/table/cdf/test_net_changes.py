@@ -15,9 +15,8 @@ from table_access import read_changes, read_ours, write_table
 from pyspark_lance.table.cdf import net_changes
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ from pyspark_lance.table.cdf.change_window import Bound
 from pyspark_lance.table.cdf.stream import TableStream
 from pyspark_lance.table.cdf.stream_offset import BEGINNING, StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 GONE = "delete", "update_preimage"
 

@@ -22,8 +22,8 @@ from pyspark_lance.table.cleanup import cleanup as cleaning
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 
 ALL_OLD = CleanupPolicy(older_than_s=0)

@@ -23,8 +23,12 @@ from pyspark_lance.errors import MissingFileError, TableNotFoundError, VersionNo
 from pyspark_lance.table.cdf.change_window import OPEN, Bound, resolve_window
 from pyspark_lance.table.cdf.stream import TableStream
 from pyspark_lance.table.cdf.stream_offset import BEGINNING, StreamLimits, StreamSettings, Updates
-from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
+from pyspark_lance.table.cleanup.cleanup import (
+    CleanupPolicy,
+    cleanup_old_versions,
+    find_orphan_files,
+    remove_orphan_files,
+)
 from pyspark_lance.table.history.history import history
 from pyspark_lance.table.history.row_history import ancestor_history, row_history
 from pyspark_lance.table.verify.verify import verify

@@ -13,7 +13,7 @@ from local_changes import delete_rows
 from table_access import append, read_ours, write_table
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, TableNotFoundError
-from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
+from pyspark_lance.table.cleanup.cleanup import find_orphan_files, remove_orphan_files
 from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop

@@ -20,9 +20,8 @@ from pyspark_lance.errors import MissingFileError, VersionNotFoundError
 from pyspark_lance.table.cdf.change_feed import count_changes
 from pyspark_lance.table.cdf.change_window import ChangeWindow
 from pyspark_lance.table.version import snapshot as snapshots
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 pytestmark = pytest.mark.interop
 

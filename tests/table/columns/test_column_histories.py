@@ -17,16 +17,17 @@ from table_access import assert_same_rows, read_ours, read_pylance, write_table
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
+    computed,
+    copied,
     drop_columns,
     rename_column,
     widen_column,
 )
-from pyspark_lance.table.columns.local_columns import computed, copied
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 pytestmark = pytest.mark.interop
 

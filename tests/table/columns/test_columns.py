@@ -22,15 +22,17 @@ from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
     change_nullability,
+    computed,
+    copied,
     drop_columns,
+    has_nulls,
     rename_column,
     set_metadata,
     widen_column,
 )
-from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 pytestmark = pytest.mark.interop
 

@@ -18,11 +18,12 @@ from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
+    computed,
+    copied,
     drop_columns,
     rename_column,
     widen_column,
 )
-from pyspark_lance.table.columns.local_columns import computed, copied
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.version.snapshot import Snapshot

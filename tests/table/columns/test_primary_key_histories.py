@@ -19,9 +19,8 @@ from pyspark_lance.table.columns.change_columns import (
     rename_column,
 )
 from pyspark_lance.table.columns.primary_key import set_primary_key
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop

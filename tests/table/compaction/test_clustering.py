@@ -30,8 +30,8 @@ from pyspark_lance.table.columns.change_columns import rename_column
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
+from pyspark_lance.table.index.btree import has_order
 from pyspark_lance.table.index.index_status import index_status
-from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.sort.row_order import Curve, hilbert_key, zorder_key
 from pyspark_lance.table.tasks import run_local

@@ -33,7 +33,7 @@ from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_co
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
-from pyspark_lance.table.index.reused_fragments import moved_addresses
+from pyspark_lance.table.index.segments import moved_addresses
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

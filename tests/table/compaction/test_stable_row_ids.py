@@ -27,9 +27,8 @@ from pyspark_lance.table.compaction.stable_row_ids import (
 )
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 

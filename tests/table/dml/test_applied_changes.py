@@ -16,11 +16,10 @@ from table_access import read_changes, read_ours, write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion, applied_changes
 from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.dml.applied_changes import applied_version, with_applied_version
+from pyspark_lance.table.dml.commit_changes import applied_version, with_applied_version
 from pyspark_lance.table.dml.row_change import ChangeResult, ChangeSettings, plan_change
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 

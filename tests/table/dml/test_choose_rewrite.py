@@ -9,7 +9,7 @@ import pytest
 from table_access import write_table
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.table.dml.choose_rewrite import (
+from pyspark_lance.table.dml.row_change import (
     RewriteMode,
     choose_rewrite,
     rewrite_cost,

@@ -14,9 +14,8 @@ from row_changes import insert, matched_delete, matched_update, set_to, upsert
 from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.commit.manifest_builder import TableState
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

@@ -15,7 +15,7 @@ from row_changes import upsert
 from table_access import assert_same_rows, read_ours, read_pylance, write_table
 from table_files import files_of, used_files
 
-from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
+from pyspark_lance.table.cleanup.cleanup import find_orphan_files, remove_orphan_files
 from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
@@ -37,10 +37,10 @@ from local_changes import commit_rewritten, delete_rows
 from row_changes import add_to, upsert
 from table_access import read_ours, write_table
 from pyspark_lance.commit import commit_loop, retries
-from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
+from pyspark_lance.commit.manifest_committer import ConditionalPutCommitHandler
 from pyspark_lance.store.local_store import LocalOutput
 from pyspark_lance.table.columns.change_columns import add_columns, drop_columns
-from pyspark_lance.table.columns.local_columns import computed
+from pyspark_lance.table.columns.change_columns import computed
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.version.table import Table

@@ -26,7 +26,7 @@ from pyspark_lance.table.dml.rewrite_columns import paths_of, plan_rewrite, rewr
 from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import remove_files
 
 pytestmark = pytest.mark.interop
 

@@ -24,9 +24,8 @@ from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.history.history import detail, fragments, history
 from pyspark_lance.table.refs.tags import set_tag
-from pyspark_lance.table.version.snapshot import Snapshot, properties_of
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec, properties_of
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore, set_properties
 
 pytestmark = pytest.mark.interop

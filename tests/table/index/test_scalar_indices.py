@@ -45,9 +45,8 @@ from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.index.lookups import Candidates, indexed_columns
 from pyspark_lance.table.scan import fragment_pruning
 from pyspark_lance.table.scan.scan_statistics import prune_scan
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

@@ -25,9 +25,8 @@ from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.index.zone_map_file import column_zones
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

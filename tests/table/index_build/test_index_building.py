@@ -45,11 +45,10 @@ from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.bitmap import BITMAP_FILE
+from pyspark_lance.table.index.btree import sort_order
 from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.index.lookups import SegmentState, segment_state
-from pyspark_lance.table.index.value_order import sort_order
 from pyspark_lance.table.index_build import index_plan, merged_segments
-from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, num_blocks
 from pyspark_lance.table.index_build.column_indices import (
     commit_index,
     create_index,
@@ -64,7 +63,12 @@ from pyspark_lance.table.index_build.index_plan import (
     references_moved_rows,
 )
 from pyspark_lance.table.index_build.merged_segments import IDS, VALUES, RowSorter
-from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
+from pyspark_lance.table.index_build.segment_files import (
+    SegmentOutput,
+    can_have_bloom_filter,
+    num_blocks,
+    schema_of,
+)
 from pyspark_lance.table.scan import fragment_pruning
 from pyspark_lance.table.sort import external_sort
 from pyspark_lance.table.verify.verify import verify

@@ -23,7 +23,7 @@ from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.inverted import tokenizers
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
-from pyspark_lance.table.index_build import text_build, text_indices
+from pyspark_lance.table.index_build import text_build
 from pyspark_lance.table.index_build.column_indices import (
     create_index,
     optimize_indices,
@@ -34,9 +34,8 @@ from pyspark_lance.table.index_build.text_build import TextPostings
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.text.queries import Match, Operator
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
@@ -433,7 +432,7 @@ def test_only_segments_with_equal_tokens_are_merged(tmp_path, first, last, merge
 @pytest.mark.parametrize("act", [refresh_indices, optimize_indices])
 def test_pylance_finds_no_row_by_old_text(tmp_path, act, monkeypatch):
     """With stable row ids the old segment has the row id, too."""
-    monkeypatch.setattr(text_indices, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(text_build, "_ROWS_AT_ONCE", 7)
     path = str(tmp_path / "t")
     rows = pa.table({"id": range(100), "s": ["river"] * 50 + ["mountain"] * 50})
     lance.write_dataset(rows, path, max_rows_per_file=50, enable_stable_row_ids=True)
@@ -509,11 +508,11 @@ def test_invalid_text_index_requests_are_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="tokens of texts"):
         create_index(Table(path), IndexRequest(("s",), "ngram", text=TokenizerOptions()))
     with pytest.raises(InvalidInputError, match="stem is for inverted indices, not for btree"):
-        text_indices.tokenizer_options("btree", {"stem": False, "language": None})
-    assert text_indices.tokenizer_options("inverted", {"max_token_length": 0}) == (
+        text_build.tokenizer_options("btree", {"stem": False, "language": None})
+    assert text_build.tokenizer_options("inverted", {"max_token_length": 0}) == (
         TokenizerOptions(max_token_length=None)
     )
-    assert text_indices.index_kind("FTS") == "inverted"
+    assert text_build.index_kind("FTS") == "inverted"
     assert not list((tmp_path / "t").glob("_indices/*"))
 
 

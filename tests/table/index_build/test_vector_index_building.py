@@ -14,7 +14,7 @@ from random_seeds import grid, seeds
 from vector_tables import TYPES, WIDTH, assert_same, from_pylance, ours, queries_for, rows_of
 
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, RetryableCommitError
-from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
+from pyspark_lance.table.cleanup.cleanup import find_orphan_files
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings

@@ -12,8 +12,13 @@ from random_seeds import grid, seeds
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.nearest.exact_search import ExactSearch, exact_distances
-from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, nearest_of
+from pyspark_lance.table.nearest.exact_search import (
+    NOTHING_FOUND,
+    ExactSearch,
+    FoundRows,
+    exact_distances,
+    nearest_of,
+)
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.search_task import VectorSearch, merge_matches, read_found
 from pyspark_lance.table.nearest.vectors import (

@@ -18,9 +18,8 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.history.history import detail
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import consumers_of, register_consumer, unregister_consumer
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

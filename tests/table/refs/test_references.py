@@ -22,10 +22,9 @@ from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version
 from pyspark_lance.metafile.refs_file import list_branches
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

@@ -18,9 +18,8 @@ from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.refs import branches
 from pyspark_lance.table.refs.branches import branches_of, create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag, tags_of
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table, branch_root
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

@@ -28,17 +28,20 @@ from row_changes import upsert
 from table_access import write_table
 
 from pyspark_lance.format.logical_view import logical_schema
-from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
+from pyspark_lance.table.cleanup.cleanup import (
+    CleanupPolicy,
+    cleanup_old_versions,
+    find_orphan_files,
+    remove_orphan_files,
+)
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

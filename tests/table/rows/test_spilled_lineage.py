@@ -33,9 +33,8 @@ from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore, set_properties
 
 pytestmark = pytest.mark.interop

@@ -17,8 +17,8 @@ from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.column_names import SYSTEM_COLUMNS
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.scan.coalesced_fragments import coalesced_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
+from pyspark_lance.table.scan.scan_task import coalesced_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

@@ -14,10 +14,9 @@ from text_tables import make, ours, texts
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
-from pyspark_lance.table.text import batch_search
-from pyspark_lance.table.text.batch_search import plan_batch, search_batch
+from pyspark_lance.table.text import search_plan
 from pyspark_lance.table.text.queries import Match, Operator, parse_query
-from pyspark_lance.table.text.search_plan import SearchRequest
+from pyspark_lance.table.text.search_plan import SearchRequest, plan_batch, search_batch
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -61,8 +60,8 @@ def found(path, queries, k=10, condition=None, columns=("s",), operator=Operator
 @pytest.mark.parametrize("k", [10, None])
 @pytest.mark.parametrize("condition", [None, "id % 3 = 0"])
 def test_batched_queries_find_same_rows_as_single_queries(path, monkeypatch, k, condition):
-    monkeypatch.setattr(batch_search, "_QUERIES_AT_ONCE", 9)
-    monkeypatch.setattr(batch_search, "_WHOLE_QUERIES_AT_ONCE", 3)
+    monkeypatch.setattr(search_plan, "_QUERIES_AT_ONCE", 9)
+    monkeypatch.setattr(search_plan, "_WHOLE_QUERIES_AT_ONCE", 3)
     by_query = found(path, QUERIES, k, condition)
     for number, query in enumerate(QUERIES):
         expected = {}

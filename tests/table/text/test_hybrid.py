@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows
+from pyspark_lance.table.nearest.exact_search import NOTHING_FOUND, FoundRows
 from pyspark_lance.table.text.hybrid import Fusion, HybridOptions, fuse
 from pyspark_lance.table.text.scoring import NO_ROWS, ScoredRows
 

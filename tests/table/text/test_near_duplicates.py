@@ -21,8 +21,8 @@ from pyspark_lance.table.index_build.column_indices import (
     refresh_indices,
 )
 from pyspark_lance.table.index_build.index_plan import IndexRequest
-from pyspark_lance.table.index_build.text_indices import index_kind
-from pyspark_lance.table.nearest.found_rows import joined
+from pyspark_lance.table.index_build.text_build import index_kind
+from pyspark_lance.table.nearest.exact_search import joined
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.text import near_duplicates as search
 from pyspark_lance.table.verify.verify import verify

@@ -14,9 +14,8 @@ from table_access import read_ours
 
 from pyspark_lance.errors import CorruptFileError, LanceError
 from pyspark_lance.metafile.paths import data_path, deletion_path
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

@@ -33,8 +33,7 @@ from pyspark_lance.metafile.manifest_file import latest_version
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.proto import file_pb2, row_ids_pb2
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.columns.change_columns import add_columns
-from pyspark_lance.table.columns.local_columns import computed
+from pyspark_lance.table.columns.change_columns import add_columns, computed
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.compaction.stable_row_ids import copy_with_stable_row_ids

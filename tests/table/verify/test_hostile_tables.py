@@ -29,9 +29,8 @@ from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 SECRET = pa.table({"id": pa.array([666, 667], pa.int64())})
 # Each leads to a file beside the table, if it is resolved from the folder "data".
@@ -103,7 +102,7 @@ def test_external_sequences_must_be_below_root(place, form):
 
 @pytest.mark.parametrize("form", [form for form in NAMES if form])
 def test_transaction_file_must_be_in_its_folder(place, form):
-    from pyspark_lance.metafile.transaction_file import read_transaction
+    from pyspark_lance.metafile.manifest_file import read_transaction
 
     name = hostile_name(place, form)
     with pytest.raises((LanceError, FileNotFoundError)):

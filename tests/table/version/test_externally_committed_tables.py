@@ -27,9 +27,8 @@ from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,

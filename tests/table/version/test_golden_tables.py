@@ -17,9 +17,8 @@ from table_access import assert_same_rows, read_ours, read_pylance, write_table
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.table.scan.scan_statistics import prune_scan
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

@@ -7,9 +7,8 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.errors import TableNotFoundError, VersionNotFoundError
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table, suggest_paths
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

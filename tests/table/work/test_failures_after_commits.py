@@ -21,9 +21,8 @@ from pyspark_lance.table.index_build.vector_build import VectorIndexRequest
 from pyspark_lance.table.index_build.vector_indices import create_vector_index
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.nearest.ivf_file import IvfKind
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore, set_properties
 
 ERRORS = StorageError("the store is gone"), RuntimeError("of a client of the store")

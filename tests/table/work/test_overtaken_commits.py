@@ -41,9 +41,8 @@ from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.version import snapshot as snapshots
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop

@@ -12,10 +12,10 @@ from local_changes import delete_rows
 from row_changes import set_to, upsert
 from table_access import append, write_table
 
-from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
+from pyspark_lance.commit.commit_loop import Environment
 from pyspark_lance.commit.conflict import RULES
 from pyspark_lance.commit.conflict_check import _BY_THEIRS
-from pyspark_lance.commit.retries import Environment
+from pyspark_lance.commit.manifest_committer import ConditionalPutCommitHandler
 from pyspark_lance.errors import (
     CommitConflictError,
     Conflict,
@@ -28,8 +28,8 @@ from pyspark_lance.table.columns.change_columns import add_null_columns
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
+from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 
 ONE_MORE = ChangeSettings(retries=1)

@@ -11,7 +11,7 @@ from table_access import append
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedFeatureError
-from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
+from pyspark_lance.table.cleanup.cleanup import find_orphan_files
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, create_table
 

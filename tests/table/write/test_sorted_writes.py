@@ -12,7 +12,7 @@ from table_access import read_ours, write_table
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.spark.options.parse_options import parse_sort_by
-from pyspark_lance.table.index.value_order import comparable, has_order
+from pyspark_lance.table.index.btree import comparable, has_order
 from pyspark_lance.table.sort import external_sort
 from pyspark_lance.table.sort.row_order import RowOrder
 

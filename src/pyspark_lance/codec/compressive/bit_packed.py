@@ -1,8 +1,8 @@
 """InlineBitpacking and OutOfLineBitpacking: blocks of 1024 integers of reduced width.
 
-Source: docs/format/file-format.md, sections 6.4 and 6.5.
-
 Source: docs/format/file-format.md, sections 6.2 (levels) and 6.5.
+
+Source: docs/format/file-format.md, sections 6.4 and 6.5.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.bit_packing import BLOCK_VALUES, WORD_TYPES, block_words, unpack_blocks
-from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.compressive.encoding_record import (
     BlockDecoder,
@@ -26,7 +25,7 @@ from pyspark_lance.codec.compressive.encoding_record import (
     flat_bits,
     require_level_bits,
 )
-from pyspark_lance.codec.decode_memory import allocate, as_words
+from pyspark_lance.codec.decode_memory import allocate, as_words, require
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.levels import LEVEL_BITS, LevelArray, decode_packed_level_chunks
 from pyspark_lance.codec.values import FixedWidthValues
@@ -203,7 +202,7 @@ def _out_of_line_level_decoder(message: Any) -> LevelDecoder:
 
 OUT_OF_LINE_BIT_PACKING = EncodingRecord(
     kind="out_of_line_bitpacking",
-    writer="structural/mini_block_writer.py",
+    writer="structural/mini_block.py",
     parts=_parts,
     block_decoder=_out_of_line_block_decoder,
     level_decoder=_out_of_line_level_decoder,

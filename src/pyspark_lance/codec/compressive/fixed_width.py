@@ -6,11 +6,9 @@ the steps of unpacking, turned round.
 
 Source: docs/format/file-format.md, sections 6.4 (1) and 6.5.
 
-Source: docs/format/file-format.md, sections 3.2, 6.2 and 6.4.
-
-Source: docs/format/file-format.md, sections 6.4 and 12.
-
 Source: docs/format/file-format.md, section 6.4 (4).
+
+Source: docs/format/file-format.md, sections 3.2, 6.2, 6.4 and 12.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.bit_packing import BLOCK_VALUES, ROW_ORDER
-from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import (
     ChunkBuffer,
     ChunkBuffers,
@@ -41,7 +38,7 @@ from pyspark_lance.codec.compressive.encoding_record import (
     plain_flat_bits,
     require_level_bits,
 )
-from pyspark_lance.codec.decode_memory import allocate
+from pyspark_lance.codec.decode_memory import allocate, require
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.levels import LevelArray
 from pyspark_lance.codec.values import FixedWidthValues

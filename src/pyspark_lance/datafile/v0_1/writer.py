@@ -4,11 +4,7 @@ Rows are written in groups, each with one page per field and statistics of its v
 readers pass over groups. The format keeps no validity, so data that would come back changed are
 refused.
 
-Source: docs/format/file-format.md, sections 10.2 and 14.
-
-Source: docs/format/file-format.md, sections 10.2 and 10.3.
-
-Source: docs/format/file-format.md, section 10.
+Source: docs/format/file-format.md, sections 10, 10.2, 10.3 and 14.
 """
 
 from __future__ import annotations
@@ -23,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.join_rows import fewest_batches
-from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
+from pyspark_lance.codec.array_assembly import fewest_batches
+from pyspark_lance.codec.v2_0.flat import bit_width_of
 from pyspark_lance.codec.v2_0.variable_width import is_large, is_variable_type, value_offsets
 from pyspark_lance.datafile.v0_1.metadata import LEGACY_FOOTER, LENGTH
 from pyspark_lance.datafile.v0_1.statistics import StatisticsCollector

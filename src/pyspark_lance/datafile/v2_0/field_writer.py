@@ -1,7 +1,5 @@
 """Writer of fields of 2.0 files: one column per node, each of which cuts its own pages.
 
-Source: docs/format/file-format.md, section 5.1.
-
 Source: docs/format/file-format.md, sections 2.3, 5.1 and 5.3.
 """
 
@@ -18,12 +16,16 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.compressive.packed_struct import packed_children
 from pyspark_lance.codec.encoding_requests import encoding_request, metadata_texts
 from pyspark_lance.codec.leaf_column import storage_type
-from pyspark_lance.codec.v2_0.array_decoder import BufferCollector, bit_width_of, validity_of
 from pyspark_lance.codec.v2_0.array_encoding import encode_array
-from pyspark_lance.codec.v2_0.list_offsets import encode_list_offsets
-from pyspark_lance.codec.v2_0.variable_width import is_large, is_variable_type, value_offsets
-from pyspark_lance.datafile import blob_records
-from pyspark_lance.datafile.blob_records import (
+from pyspark_lance.codec.v2_0.flat import BufferCollector, bit_width_of, validity_of
+from pyspark_lance.codec.v2_0.variable_width import (
+    encode_list_offsets,
+    is_large,
+    is_variable_type,
+    value_offsets,
+)
+from pyspark_lance.datafile import blob_values
+from pyspark_lance.datafile.blob_values import (
     RECORD_BYTES,
     BlobRecords,
     concat_records,
@@ -61,15 +63,15 @@ class V20BlobWriter:
 
     def write(self, array: pa.Array) -> None:
         """Write the values, and keep their positions."""
-        for start in range(0, len(array), blob_records.PAGE_ROWS):
-            values = array.slice(start, blob_records.PAGE_ROWS)
+        for start in range(0, len(array), blob_values.PAGE_ROWS):
+            values = array.slice(start, blob_values.PAGE_ROWS)
             valid = validity_of(values)
             is_null = np.zeros(len(values), np.bool_) if valid is None else ~valid
             records = write_blobs(self._sink, values, is_null, self._path)
             records.positions[is_null] = _NULL_POSITION
             self._held.append(records)
             self._held_rows += len(values)
-            if self._held_rows >= blob_records.PAGE_ROWS:
+            if self._held_rows >= blob_values.PAGE_ROWS:
                 self.flush()
 
     def own(self) -> None:

@@ -24,8 +24,7 @@ from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.metafile.refs_file import Branch, Tag
 from pyspark_lance.predicate.name_parts import unquoted
 from pyspark_lance.spark.api.column_changes import add_any_columns, change_column
-from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
-from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
+from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder, LanceOptimizeBuilder
 from pyspark_lance.spark.api.public_methods import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,
@@ -99,11 +98,9 @@ from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import (
     CleanupPolicy,
     CleanupResult,
+    OrphanFile,
     Progress,
     cleanup_old_versions,
-)
-from pyspark_lance.table.cleanup.orphan_files import (
-    OrphanFile,
     find_orphan_files,
     remove_orphan_files,
 )
@@ -122,12 +119,11 @@ from pyspark_lance.table.compaction.stable_row_ids import (
     copy_with_stable_row_ids,
     enable_stable_row_ids,
 )
-from pyspark_lance.table.dml.applied_changes import applied_version
-from pyspark_lance.table.dml.choose_rewrite import rewrite_mode
-from pyspark_lance.table.dml.row_change import ChangeResult, ChangeSettings
+from pyspark_lance.table.dml.commit_changes import applied_version
+from pyspark_lance.table.dml.row_change import ChangeResult, ChangeSettings, rewrite_mode
 from pyspark_lance.table.index_build.column_indices import IndexResult, create_index, drop_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
-from pyspark_lance.table.index_build.text_indices import index_kind, tokenizer_options
+from pyspark_lance.table.index_build.text_build import index_kind, tokenizer_options
 from pyspark_lance.table.index_build.vector_build import (
     VectorIndexRequest,
     VectorIndexResult,
@@ -157,11 +153,10 @@ from pyspark_lance.table.text.hybrid import Fusion, HybridOptions
 from pyspark_lance.table.verify.find_value import FindValueResult, find_value
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.verify.verify_manifest import VerifyResult
-from pyspark_lance.table.version.snapshot import Snapshot, properties_of
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, properties_of
 from pyspark_lance.table.version.table import main_branch_of, suggest_paths
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
-from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import MetadataResult, restore, set_properties
+from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 Age: TypeAlias = timedelta | str | float
 """An age: a timedelta, ``"14days"``, or a number of hours."""

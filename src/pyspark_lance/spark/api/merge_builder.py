@@ -1,4 +1,7 @@
-"""The clauses of a merge, one call after the other, as in Delta."""
+"""The clauses of a merge, one call after the other, as in Delta.
+
+The builder of a compaction, with the names of Delta Lake.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,14 @@ from pyspark_lance.spark.api.unsupported_attributes import UnsupportedAttributes
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression
 from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, MergeRequest, SparkClause
-from pyspark_lance.table.dml.choose_rewrite import RewriteMode, adds_or_removes_rows
+from pyspark_lance.table.compaction.compact import CompactionResult
 from pyspark_lance.table.dml.merge import Match, MergeClause, check_clauses
-from pyspark_lance.table.dml.row_change import ChangeResult, RowAction
+from pyspark_lance.table.dml.row_change import (
+    ChangeResult,
+    RewriteMode,
+    RowAction,
+    adds_or_removes_rows,
+)
 
 
 @checks_calls
@@ -193,3 +201,46 @@ def _required(values: Mapping[str, object] | None, name: str) -> Mapping[str, Ex
     if not values:
         raise InvalidInputError(f"{name} needs at least one column")
     return {key: as_expression(value) for key, value in values.items()}
+
+
+@checks_calls
+class LanceOptimizeBuilder(UnsupportedAttributes):
+    """The result of ``optimize()``; ``executeCompaction()`` or ``executeZOrderBy()`` runs it.
+
+    Args:
+        compact: Compacts the table.
+
+    Examples:
+        >>> table.optimize().executeCompaction().numRows
+        0
+    """
+
+    def __init__(self, compact: Callable[..., CompactionResult]) -> None:
+        self._compact = compact
+
+    def __repr__(self) -> str:
+        return "LanceOptimizeBuilder(not run: call executeCompaction() or executeZOrderBy())"
+
+    def executeCompaction(self) -> CompactionResult:  # noqa: N802
+        """Run ``LanceTable.compact()``, which rewrites the fragments that need it.
+
+        Rows of a table that is clustered are sorted, as in Delta.
+
+        Examples:
+            >>> table.toDF().write.format("lance").mode("append").save(path)
+            >>> table.optimize().executeCompaction().numRows
+            6
+        """
+        return self._compact()
+
+    def executeZOrderBy(self, *columns: str) -> CompactionResult:  # noqa: N802
+        """Run ``LanceTable.compact(clusterBy=columns, order="zorder")``, which sorts the rows.
+
+        Args:
+            columns: Names.
+
+        Examples:
+            >>> table.optimize().executeZOrderBy("id").numRows
+            3
+        """
+        return self._compact(clusterBy=columns, order="zorder")

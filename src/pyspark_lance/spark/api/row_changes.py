@@ -28,8 +28,7 @@ from pyspark_lance.spark.options.write_settings import (
     options_of_change,
 )
 from pyspark_lance.spark.sessions import check_session, describing_jobs
-from pyspark_lance.table.dml.applied_changes import applied_version
-from pyspark_lance.table.dml.commit_changes import PreparedCommit
+from pyspark_lance.table.dml.commit_changes import PreparedCommit, applied_version
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan, plan_change
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

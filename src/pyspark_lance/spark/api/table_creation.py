@@ -17,9 +17,13 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.spark.api.argument_checks import check_argument_names
 from pyspark_lance.spark.api.cached_tables import refresh_cached
-from pyspark_lance.spark.api.public_methods import COMMIT_OPTIONS, FILE_OPTIONS, checks_calls
+from pyspark_lance.spark.api.public_methods import (
+    COMMIT_OPTIONS,
+    FILE_OPTIONS,
+    check_argument_names,
+    checks_calls,
+)
 from pyspark_lance.spark.api.unsupported_attributes import UnsupportedAttributes
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.column_jobs import declared_columns, parsed_schema

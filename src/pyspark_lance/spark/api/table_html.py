@@ -9,9 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark_lance.notebook_html import details_as_html, html_or_text, rows_as_html
 from pyspark_lance.spark.sql.metadata_tables import DETAIL, Rows
 from pyspark_lance.table.history.history import history
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 # Each takes one or two requests, so that this is fast on a distant store, too.
 _SHOWN_VERSIONS: Final = 5

@@ -33,7 +33,6 @@ from pyspark_lance.spark.jobs.search_job import (
     search_partitioned_texts,
     search_texts,
 )
-from pyspark_lance.table.text.batch_search import plan_batch
 from pyspark_lance.table.text.hybrid import HybridOptions, plan_hybrid
 from pyspark_lance.table.text.near_duplicates import (
     NearDuplicatesRequest,
@@ -41,7 +40,7 @@ from pyspark_lance.table.text.near_duplicates import (
     plan_near_duplicates,
 )
 from pyspark_lance.table.text.queries import Operator, parse_query
-from pyspark_lance.table.text.search_plan import SearchRequest, plan_search
+from pyspark_lance.table.text.search_plan import SearchRequest, plan_batch, plan_search
 
 _TEXT: Final = "_text"
 

@@ -31,7 +31,7 @@ from pyspark_lance.spark.jobs.nearest_job import (
     search_broadcast_queries,
     search_partitioned_queries,
 )
-from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
+from pyspark_lance.table.nearest.ivf_search import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.vectors import (
     Queries,

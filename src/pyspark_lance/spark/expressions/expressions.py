@@ -2,6 +2,11 @@
 
 Spark does not push projections to Python sources, so this collects the names in expressions. Too
 many names are harmless; an opaque node counts as all names.
+
+Reject texts with a trailing word that Spark parses as an alias.
+
+Spark parses ``id = 5 and`` as the condition ``id = 5`` with the alias ``and``, so an unfinished
+condition would delete rows.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
+from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import (
@@ -31,6 +37,7 @@ from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.conditions import columns_of
 from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.predicate.text_names import trailing_name
 from pyspark_lance.predicate.tree import can_raise
 from pyspark_lance.predicate.types import spark_type_of
 from pyspark_lance.spark.expressions.column_expressions import (
@@ -40,9 +47,14 @@ from pyspark_lance.spark.expressions.column_expressions import (
     reference,
     sql_text,
 )
-from pyspark_lance.spark.types.blob_types import with_descriptors
-from pyspark_lance.spark.types.spark_types import same_shape, same_type, spark_field
-from pyspark_lance.spark.types.variant_text import holds_json, with_text_for_variants
+from pyspark_lance.spark.types.spark_types import (
+    holds_json,
+    same_shape,
+    same_type,
+    spark_field,
+    with_text_for_variants,
+)
+from pyspark_lance.spark.types.write_schema import with_descriptors
 from pyspark_lance.table.dml.read_set import condition_read_set
 from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.plan_scan import predicate_schema
@@ -251,3 +263,34 @@ def readable_columns(schema: LanceSchema) -> tuple[str, ...]:
             continue
         shown.append(field.name)
     return (*shown, *SYSTEM_COLUMNS)
+
+
+_MAX_SHOWN = 100
+
+
+def refuse_trailing_aliases(frame: DataFrame, expressions: Iterable[Expression | None]) -> None:
+    """Raise an error for texts that end in an alias without ``AS``.
+
+    ``frame``: has the columns of the expressions. Raises InvalidInputError.
+    """
+    for text in expressions:
+        if not isinstance(text, str):
+            continue
+        name = trailing_name(text)
+        if name is None or _is_one_value(frame, text):
+            continue
+        shown = text if len(text) <= _MAX_SHOWN else "…" + text[-_MAX_SHOWN:]
+        raise InvalidInputError(
+            f"{shown!r} ends in {name!r}, which Spark would parse as an alias",
+            hint=f"finish it, or leave {name!r} out",
+        )
+
+
+def _is_one_value(frame: DataFrame, text: str) -> bool:
+    """Return whether Spark parses the whole text as a value, so that it has no trailing alias."""
+    try:
+        # The text may end in a comment.
+        _ = frame.selectExpr(f"({text}\n) AS value").schema
+    except ParseException:
+        return False
+    return True

@@ -23,8 +23,7 @@ from pyspark_lance.spark.jobs.merge_job import MergeRequest, SparkClause, merge_
 from pyspark_lance.spark.source.change_feed_plan import SOURCE_KEY
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from pyspark_lance.table.cdf.changed_rows import ChangeType
-from pyspark_lance.table.dml.applied_changes import with_applied_version
-from pyspark_lance.table.dml.commit_changes import PreparedCommit
+from pyspark_lance.table.dml.commit_changes import PreparedCommit, with_applied_version
 from pyspark_lance.table.dml.merge import Match, MergeClause
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 

@@ -22,8 +22,8 @@ from pyspark_lance.spark.expressions.expressions import (
     named_columns,
     quoted,
     readable_columns,
+    refuse_trailing_aliases,
 )
-from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_aliases
 from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.options.write_settings import is_case_sensitive

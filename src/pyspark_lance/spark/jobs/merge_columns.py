@@ -18,18 +18,22 @@ from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.plain_values import plain_array, plain_numbers
-from pyspark_lance.spark.jobs.change_job import SparkStages
 from pyspark_lance.spark.jobs.stages import map_in_arrow
-from pyspark_lance.spark.jobs.update_job import run_rewrite_job
+from pyspark_lance.spark.jobs.update_job import SparkStages, run_rewrite_job
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
-from pyspark_lance.table.dml.choose_rewrite import RewriteChoice, RewriteMode, choose_rewrite
 from pyspark_lance.table.dml.commit_changes import RowChanges
 from pyspark_lance.table.dml.merge import SourceKeys
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, Clause
 from pyspark_lance.table.dml.rewrite_columns import RewriteColumnsRequest, RewrittenColumns
-from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
+from pyspark_lance.table.dml.row_change import (
+    DmlPlan,
+    RewriteChoice,
+    RewriteMode,
+    RowAction,
+    choose_rewrite,
+)
 from pyspark_lance.table.dml.run_changes import packed_changes, run_changes, run_pieces
 from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_array

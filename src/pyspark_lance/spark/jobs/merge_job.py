@@ -39,11 +39,10 @@ from pyspark_lance.spark.expressions.expressions import (
     named_columns,
     quoted,
     readable_columns,
+    refuse_trailing_aliases,
     stored_values,
     with_values,
 )
-from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_aliases
-from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.spark.jobs.merge_columns import MergeChanges, run_by_columns
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
 from pyspark_lance.spark.jobs.semi_join import (
@@ -59,15 +58,15 @@ from pyspark_lance.spark.jobs.semi_join import (
 from pyspark_lance.spark.jobs.update_job import (
     AssignedTargets,
     RepeatedRowError,
+    SparkStages,
     assigned_columns,
+    pinned_scan,
     struct_columns,
 )
-from pyspark_lance.spark.types.blob_types import as_any_blob, is_descriptor
-from pyspark_lance.spark.types.default_values import default_texts
+from pyspark_lance.spark.types.declared_columns import default_texts
 from pyspark_lance.spark.types.spark_types import same_type, spark_schema
-from pyspark_lance.spark.types.write_schema import stored_schema
+from pyspark_lance.spark.types.write_schema import as_any_blob, is_descriptor, stored_schema
 from pyspark_lance.table.columns.change_columns import add_missing_columns
-from pyspark_lance.table.dml.choose_rewrite import RewriteMode
 from pyspark_lance.table.dml.commit_changes import (
     PreparedCommit,
     RowChanges,
@@ -88,11 +87,11 @@ from pyspark_lance.table.dml.merge import (
 )
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
 from pyspark_lance.table.dml.rewrite_columns import commit_rewrite
-from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
+from pyspark_lance.table.dml.row_change import DmlPlan, RewriteMode, RowAction
 from pyspark_lance.table.dml.run_changes import plain_pieces
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 SparkClause = MergeClause[Expression, Expression]
 

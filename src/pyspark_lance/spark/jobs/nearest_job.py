@@ -18,14 +18,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import FloatType, IntegerType, LongType, StructField, StructType
 
-from pyspark_lance.codec.join_rows import fewest_batches
+from pyspark_lance.codec.array_assembly import fewest_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ID, system_array
 from pyspark_lance.plain_values import plain_array, single_value
 from pyspark_lance.spark.jobs.stages import Batches, map_in_arrow, map_rows, over_tasks, stage
 from pyspark_lance.spark.source.scan_rows import to_spark_batch
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
-from pyspark_lance.table.nearest.found_rows import Found, FoundRows, joined
+from pyspark_lance.table.nearest.exact_search import Found, FoundRows, joined
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.search_plan import NearestPlan
 from pyspark_lance.table.nearest.search_task import (

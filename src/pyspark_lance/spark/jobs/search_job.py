@@ -31,10 +31,9 @@ from pyspark_lance.spark.jobs.stages import (
     payloads_of_tasks,
     stage,
 )
-from pyspark_lance.table.nearest.found_rows import Found, FoundRows
+from pyspark_lance.table.nearest.exact_search import Found, FoundRows
 from pyspark_lance.table.nearest.search_task import LateMaterialization, VectorSearch
 from pyspark_lance.table.nearest.search_task import merge_matches as merge_nearest
-from pyspark_lance.table.text.batch_search import BatchPlan, RowsByQuery, search_batch
 from pyspark_lance.table.text.hybrid import HybridPlan, fuse
 from pyspark_lance.table.text.near_duplicates import (
     NearDuplicatesPlan,
@@ -44,7 +43,14 @@ from pyspark_lance.table.text.near_duplicates import (
 )
 from pyspark_lance.table.text.near_duplicates import merge_matches as merge_duplicates
 from pyspark_lance.table.text.scoring import ScoredRows
-from pyspark_lance.table.text.search_plan import TextPlan, TextTask, merge_matches
+from pyspark_lance.table.text.search_plan import (
+    BatchPlan,
+    RowsByQuery,
+    TextPlan,
+    TextTask,
+    merge_matches,
+    search_batch,
+)
 from pyspark_lance.table.text.segment_search import TextMatches
 
 SCORE: Final = "_score"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
+from pyspark_lance.commit.commit_loop import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.transaction import APPLICATION_PROPERTY, MESSAGE_PROPERTY
 from pyspark_lance.format.typed_values import check_enum
@@ -35,8 +35,8 @@ from pyspark_lance.store.hadoop_options import (
     settings_of_site,
 )
 from pyspark_lance.table.cdf.change_window import Bound, Deduplication, Layout
+from pyspark_lance.table.version.snapshot import LATEST, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 _T = TypeVar("_T")
 _SEVERAL = "paths"  # Set by Spark: a JSON list, unless load() has one path.

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_lance.spark.options.parse_options import parse_count, parsed
 from pyspark_lance.spark.options.times import parse_instant
-from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.version.snapshot import VersionSpec
 
 
 def parse_version_arguments(

@@ -10,8 +10,13 @@ import signal
 import pyspark
 
 import pyspark_lance
-from pyspark_lance.spark.service.frames import PROTOCOL, encode_frame, write_frame
-from pyspark_lance.spark.service.server import Server, SparkLogHandler
+from pyspark_lance.spark.service.server import (
+    PROTOCOL,
+    Server,
+    SparkLogHandler,
+    encode_frame,
+    write_frame,
+)
 
 
 def main() -> None:

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 
 from pyspark_lance.errors import TableNotFoundError
 from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.service.frames import Message
-from pyspark_lance.spark.service.server import Method
+from pyspark_lance.spark.service.server import Message, Method
 from pyspark_lance.spark.source.plugin_state import check_plugin
 from pyspark_lance.spark.sql import plugin_requests as of
 from pyspark_lance.spark.sql import plugin_responses as to

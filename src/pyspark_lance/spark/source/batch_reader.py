@@ -14,15 +14,19 @@ from pyspark_lance.errors import StorageError
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.messages import ScanPartition
-from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
-from pyspark_lance.spark.source.read_plan import open_analyzed, scan_request_of
+from pyspark_lance.spark.source.read_plan import (
+    NOTHING_PUSHED,
+    PushedDown,
+    open_analyzed,
+    scan_request_of,
+)
 from pyspark_lance.spark.source.scan_rows import ScanRows
 from pyspark_lance.table.scan.key_groups import KeyGroupedTasks, plan_key_grouped
 from pyspark_lance.table.scan.plan_scan import plan_scan
 from pyspark_lance.table.scan.scan_statistics import limit_tasks
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.scan.top_rows import TopRows
-from pyspark_lance.table.version.table_identity import PinnedVersion
+from pyspark_lance.table.version.table import PinnedVersion
 
 
 class LanceBatchReader(ScanRows):

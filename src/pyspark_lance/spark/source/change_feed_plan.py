@@ -14,8 +14,13 @@ from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.spark.options.parse_options import ChangeOptions, ReadOptions
-from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
-from pyspark_lance.spark.source.read_plan import condition_of, open_analyzed, shown_columns
+from pyspark_lance.spark.source.read_plan import (
+    NOTHING_PUSHED,
+    PushedDown,
+    condition_of,
+    open_analyzed,
+    shown_columns,
+)
 from pyspark_lance.spark.types.spark_types import (
     SYSTEM_COLUMN_KEY,
     narrow,
@@ -39,10 +44,8 @@ from pyspark_lance.table.cdf.change_feed_task import (
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Layout, resolve_window
 from pyspark_lance.table.cdf.envelope import AFTER, BEFORE, Envelope, envelope_schema
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS, project
-from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.table_identity import PinnedVersion
-from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
+from pyspark_lance.table.version.table import PinnedVersion, Table
 
 _TYPES: dict[str, DataType] = {
     ROW_ID: LongType(),

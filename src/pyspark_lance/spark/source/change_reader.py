@@ -17,7 +17,7 @@ from pyspark_lance.spark.source.change_feed_plan import (
 )
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ChangePartition
-from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
+from pyspark_lance.spark.source.read_plan import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.scan_rows import spark_batches
 
 

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pyspark_lance.commit.commit_loop import Retries
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.commit.conflict_check import REDO, ReadSet
 from pyspark_lance.commit.manifest_committer import table_was_replaced
-from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import (
     ConflictReason,
     InvalidInputError,
@@ -32,7 +32,7 @@ from pyspark_lance.predicate.tree import TRUE
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.write_settings import change_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
-from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
+from pyspark_lance.spark.source.read_plan import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.table.dml.commit_changes import combine_results, commit_changes
 from pyspark_lance.table.dml.deletions import write_deletions
@@ -48,12 +48,9 @@ from pyspark_lance.table.dml.moved_rows import (
 from pyspark_lance.table.dml.read_set import EVERYTHING, predicate_read_set
 from pyspark_lance.table.dml.row_change import ChangeResult, RowAction, plan_change
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.table_identity import PinnedVersion
-from pyspark_lance.table.version.time_travel import VersionSpec
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
-from pyspark_lance.table.work.written_files import remove_unless_committed
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
+from pyspark_lance.table.version.table import PinnedVersion, Table
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_unless_committed
 
 
 @dataclass

@@ -16,7 +16,7 @@ from pyspark_lance.cancellation import check_cancelled
 from pyspark_lance.errors import LanceError
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.batch_reader import LanceBatchReader
-from pyspark_lance.spark.source.pushed_down import PushedDown
+from pyspark_lance.spark.source.read_plan import PushedDown
 from pyspark_lance.spark.source.shared_batches import stream_of
 from pyspark_lance.table.scan.plan_scan import column_width
 from pyspark_lance.table.scan.scan_statistics import PrunedScan

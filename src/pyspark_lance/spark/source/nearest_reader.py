@@ -21,8 +21,9 @@ from pyspark_lance.plain_values import plain_array
 from pyspark_lance.spark.options.nearest_option import DISTANCE, QUERY_INDEX, NearestOption
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
-from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.read_plan import (
+    NOTHING_PUSHED,
+    PushedDown,
     condition_of,
     open_analyzed,
     shown_columns,
@@ -30,7 +31,7 @@ from pyspark_lance.spark.source.read_plan import (
 )
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
-from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
+from pyspark_lance.table.nearest.ivf_search import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import (
     NearestPlan,
     NearestRequest,
@@ -45,7 +46,7 @@ from pyspark_lance.table.nearest.search_task import (
 )
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.version.table_identity import PinnedVersion
+from pyspark_lance.table.version.table import PinnedVersion
 
 _QUERIES_OF_TASK: Final = 1024
 

@@ -1,7 +1,11 @@
-"""Plan a scan request of a pinned snapshot from options and a Spark schema."""
+"""Plan a scan request of a pinned snapshot from options and a Spark schema.
+
+Pushdown from the JVM plugin: conditions as typed JSON, a limit, a top N and a key of tasks.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -17,19 +21,41 @@ from pyspark_lance.format.column_names import (
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.options.parse_options import ReadOptions
-from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.types.declared_columns import with_user_types
 from pyspark_lance.spark.types.spark_types import narrow, spark_schema
 from pyspark_lance.table.version.snapshot import Snapshot, open_pinned
-from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.table_identity import PinnedVersion
+from pyspark_lance.table.version.table import PinnedVersion, Table
 
-# A process that only returns a schema does not import scans and conditions.
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_lance.predicate.conditions import Predicate
     from pyspark_lance.table.scan.plan_scan import ScanRequest
+
+
+# A process that only returns a schema does not import scans and conditions.
+
+
+@dataclass(frozen=True, slots=True)
+class PushedDown:
+    """The pushdown of one scan, or of all scans of a DML statement."""
+
+    filter: str | None = None  # A condition as JSON text; None for all rows.
+    limit: int | None = None  # None for all rows.
+    top: str | None = None  # A top N, as JSON text; None for all rows.
+    key_columns: tuple[str, ...] = ()  # Each task has one value of these; empty for any.
+    key_tasks: str | None = None  # The digest of the tasks whose keys Spark knows, if any.
+
+    def predicate(self, schema: pa.Schema) -> Predicate | None:
+        """Parse the condition on columns of ``schema``."""
+        if self.filter is None:
+            return None
+        from pyspark_lance.predicate.json import predicate_from_json
+
+        return predicate_from_json(self.filter, schema)
+
+
+NOTHING_PUSHED = PushedDown()
 
 
 def open_analyzed(options: ReadOptions, pinned: PinnedVersion) -> Snapshot:

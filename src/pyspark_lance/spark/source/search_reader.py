@@ -18,8 +18,9 @@ from pyspark_lance.plain_values import plain_array
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.search_option import DISTANCE, SCORE, TEXT_SCORE, SearchOption
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
-from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.read_plan import (
+    NOTHING_PUSHED,
+    PushedDown,
     condition_of,
     open_analyzed,
     shown_columns,
@@ -39,7 +40,7 @@ from pyspark_lance.table.text.hybrid import (
 )
 from pyspark_lance.table.text.queries import parse_query
 from pyspark_lance.table.text.search_plan import SearchRequest, TextPlan, merge_matches, plan_search
-from pyspark_lance.table.version.table_identity import PinnedVersion
+from pyspark_lance.table.version.table import PinnedVersion
 
 # Of a text, or of what an index has of it.
 _BYTES_OF_TEXT: Final = 64

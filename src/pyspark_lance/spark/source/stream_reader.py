@@ -23,8 +23,7 @@ from pyspark_lance.spark.options.stream_options import StreamOptions
 from pyspark_lance.spark.source.change_feed_plan import FEED_COLUMNS, envelope_of, view_of_feed
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ChangePartition
-from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED
-from pyspark_lance.spark.source.read_plan import condition_of, shown_columns
+from pyspark_lance.spark.source.read_plan import NOTHING_PUSHED, condition_of, shown_columns
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.cdf.change_feed import feed_predicate_schema

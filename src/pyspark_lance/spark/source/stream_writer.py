@@ -20,8 +20,12 @@ from pyspark.sql.types import StructType
 from pyspark_lance.commit.application_versions import ApplicationVersion, recorded_version
 from pyspark_lance.errors import InvalidInputError, StorageError
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
-from pyspark_lance.metafile.transaction_file import transaction_of
+from pyspark_lance.metafile.manifest_file import (
+    ManifestLocation,
+    list_versions,
+    read_manifest,
+    transaction_of,
+)
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.batch_writer import LanceBatchWriter, with_application
 from pyspark_lance.spark.source.clean_errors import clean_errors

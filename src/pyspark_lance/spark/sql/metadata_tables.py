@@ -34,12 +34,11 @@ from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
 from pyspark_lance.table.index.index_status import IndexStatus, index_status
 from pyspark_lance.table.index.segments import VECTOR
-from pyspark_lance.table.nearest.ivf_plan import unused_reason
+from pyspark_lance.table.nearest.ivf_search import unused_reason
 from pyspark_lance.table.refs.branches import branches_of
 from pyspark_lance.table.refs.tags import consumers_of, tags_of
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 Rows = list[tuple[Any, ...]]
 _LONG, _TEXT, _TIME, _FLAG = LongType(), StringType(), TimestampType(), BooleanType()

@@ -33,8 +33,8 @@ from pyspark_lance.predicate.types import (
     type_name,
 )
 from pyspark_lance.spark.options.parse_options import ReadOptions
-from pyspark_lance.spark.source.pushed_down import PushedDown
 from pyspark_lance.spark.source.read_plan import (
+    PushedDown,
     condition_of,
     open_analyzed,
     scan_request_of,
@@ -553,14 +553,14 @@ def procedure(request: ProcedureRequest) -> ProcedureResponse:
 
 def indices(request: TableRequest) -> IndicesResponse:
     """List the indices."""
-    from pyspark_lance.spark.sql.index_statements import list_indices
+    from pyspark_lance.spark.sql.foreign_statements import list_indices
 
     return list_indices(request)
 
 
 def create_index(request: CreateIndexRequest) -> CreateIndexResponse:
     """Translate a CREATE INDEX to a procedure."""
-    from pyspark_lance.spark.sql.index_statements import procedure_of_create
+    from pyspark_lance.spark.sql.foreign_statements import procedure_of_create
 
     return procedure_of_create(request)
 

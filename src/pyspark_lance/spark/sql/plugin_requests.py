@@ -25,8 +25,8 @@ from pyspark_lance.spark.options.parse_options import (
     WriteOptions,
     WriteParameters,
 )
-from pyspark_lance.spark.source.pushed_down import PushedDown
-from pyspark_lance.table.version.table_identity import PinnedVersion
+from pyspark_lance.spark.source.read_plan import PushedDown
+from pyspark_lance.table.version.table import PinnedVersion
 
 AnyRequest = TypeVar("AnyRequest", bound="Request")
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from pyspark.sql.types import ArrayType, LongType, StringType
 
-from pyspark_lance.commit.retries import Retries
+from pyspark_lance.commit.commit_loop import Retries
 from pyspark_lance.errors import InvalidInputError, RetryableCommitError
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.spark.options.times import parse_timestamp
@@ -39,7 +39,7 @@ from pyspark_lance.table.index_build.index_plan import (
     plan_index_refresh,
 )
 from pyspark_lance.table.index_build.remapped_indices import plan_remap
-from pyspark_lance.table.index_build.text_indices import index_kind, tokenizer_options
+from pyspark_lance.table.index_build.text_build import index_kind, tokenizer_options
 from pyspark_lance.table.index_build.vector_build import (
     VectorBuild,
     VectorIndexRequest,
@@ -63,9 +63,8 @@ from pyspark_lance.table.index_build.zone_maps import (
 )
 from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.tasks import Task
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 logger = logging.getLogger(__name__)

@@ -32,14 +32,7 @@ from pyspark_lance.metafile.manifest_file import (
 )
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.result_names import also_snake_case
-from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS, ChangeFeedTask
-from pyspark_lance.table.cdf.change_steps import (
-    Change,
-    InsertOrDelete,
-    PossibleUpdate,
-    Step,
-    changes_of_step,
-)
+from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS, ChangeFeedTask, VersionFiles
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.cdf.changed_rows import (
     Commit,
@@ -49,10 +42,16 @@ from pyspark_lance.table.cdf.changed_rows import (
     pack_changes,
     sides_of,
 )
-from pyspark_lance.table.cdf.column_history import ColumnHistory, may_restore_columns
+from pyspark_lance.table.cdf.column_source import ColumnHistory, may_restore_columns
 from pyspark_lance.table.cdf.common_rows import RetainedRows
-from pyspark_lance.table.cdf.net_changes import net_changes
-from pyspark_lance.table.cdf.side_reader import VersionFiles
+from pyspark_lance.table.cdf.net_changes import (
+    Change,
+    InsertOrDelete,
+    PossibleUpdate,
+    Step,
+    changes_of_step,
+    net_changes,
+)
 from pyspark_lance.table.cdf.version_changes import holds_any, version_changes
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.plan_scan import (

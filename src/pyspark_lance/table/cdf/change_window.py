@@ -15,8 +15,8 @@ from pyspark_lance.metafile.manifest_file import (
 )
 from pyspark_lance.metafile.refs_file import Branch, read_branch
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.version.snapshot import newest_at, version_at
 from pyspark_lance.table.version.table import Table, main_branch_of
-from pyspark_lance.table.version.time_travel import newest_at, version_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,20 @@
 Columns and their parts, at any depth, are paired by identity; what a version lacks
 reads as null, and so does every single value that the requested type cannot represent.
 
-Source: docs/format/table-format.md, section 3.
+Matching of columns of two versions, at every depth.
+
+A column keeps its field id through renames.  It gets another one when its type changes, an
+overwrite or the restoring of a version may give the ids of one column to another, and the id of a
+dropped column may be assigned again.  So columns and their parts are followed from version to
+version. Where it is unknown how one version became the next (versions between were removed, or a
+transaction was), ids are trusted as far as data files confirm their meaning, and names beyond that.
+
+Source: docs/format/table-format.md, sections 3, 3.4, 3.5, 8.4 and 13.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,8 +26,13 @@ from numpy.typing import NDArray
 
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import is_located, logical_field
+from pyspark_lance.format.operation import Overwrite, Restore
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.metafile.manifest_file import list_versions, transaction_of
 from pyspark_lance.plain_values import numbers_with_default, plain_dtype, plain_numbers
 from pyspark_lance.table.rows.conform import arrow_cast
+from pyspark_lance.table.scan.fragment_pruning import UNKNOWN_BOUNDS, row_id_bounds
+from pyspark_lance.table.version.snapshot import Snapshot
 
 # What the texts of numbers are made of: all that can be read as one is among these.
 _INTEGER_TEXT = r"^[-+]?(0[xX][0-9a-fA-F]+|[0-9]+)$"
@@ -248,3 +261,251 @@ def _lists(
 
 def _validity(array: pa.Array) -> NDArray[np.bool_]:
     return np.asarray(array.is_valid())
+
+
+_IsSame = Callable[[Field, Field], bool]
+"""Whether two fields of one id, of an older and of a newer version, are the same column."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of one version.
+
+    ``column_of``: field id -> number of the column, or of the part of one.
+    """
+
+    schema: LanceSchema
+    column_of: Mapping[int, int]
+
+
+class ColumnHistory:
+    """Identity of columns through the versions of a change feed."""
+
+    def __init__(self) -> None:
+        self._versions: dict[int, _Columns] = {}
+        self._first: Snapshot | None = None
+        self._next_column = 0
+        self._are_constant = True
+        # Versions of before the first one that came back, each with one that has its columns.
+        self._came_back: dict[int, Snapshot] = {}
+
+    def follow(self, before: Snapshot | None, after: Snapshot) -> None:
+        """Advance to the next existing version; ``before`` is None if there is none before it."""
+        if self._first is None:
+            self._first = before or after
+            self._versions[self._first.version] = self._following(self._first.schema, {})
+        if before is None:
+            return
+        old = self._versions[before.version]
+        is_like = after.schema.fields == old.schema.fields
+        if is_like and self._are_constant and not may_restore_columns(before, after):
+            self._versions[after.version] = old
+            return
+        operation = None
+        if after.version == before.version + 1:
+            transaction = transaction_of(after.store, after.file)
+            operation = None if transaction is None else transaction.operation
+        if is_like and not isinstance(operation, Restore):
+            self._versions[after.version] = old
+            return
+        self._are_constant = False
+        if isinstance(operation, Restore):
+            self._versions[after.version] = self._restored(after, operation.version)
+        else:
+            if operation is None:
+                is_same = _by_evidence(before, after)
+            else:
+                is_same = _never if isinstance(operation, Overwrite) else _always
+            self._versions[after.version] = self._next(old, after.schema, is_same)
+
+    def sources(self, wanted: Sequence[Field], end: int, version: int) -> tuple[ColumnSource, ...]:
+        """Return the sources in ``version`` of the ``wanted`` columns of the version ``end``."""
+        last, there = self._versions[end].column_of, self._versions[version]
+
+        def find(shown: Field, stored: Sequence[Field]) -> Field | None:
+            number = last[shown.id]
+            return next((field for field in stored if there.column_of[field.id] == number), None)
+
+        return tuple(column_source(field, there.schema.fields, find) for field in wanted)
+
+    def shown_ids(self, version: int, end: int) -> frozenset[int]:
+        """The fields of ``version`` whose values are seen in the columns of the version ``end``."""
+        last = set(self._versions[end].column_of.values())
+        there = self._versions[version].column_of
+        return frozenset(field_id for field_id, column in there.items() if column in last)
+
+    def added_field_ids(self, before: int, after: int) -> frozenset[int]:
+        """The fields of a version that are no column, or part of one, of the one before it."""
+        there = set(self._versions[before].column_of.values())
+        here = self._versions[after].column_of
+        return frozenset(field_id for field_id, column in here.items() if column not in there)
+
+    def _restored(self, after: Snapshot, version: int) -> _Columns:
+        """The columns of a restored version."""
+        if version in self._versions:
+            return self._versions[version]
+        # It comes from before all versions that are known, and so may others have.  The columns
+        # of those are known, too: one that came back before is the same when it comes again.
+        known = self._known_before(after, version)
+        columns = self._following(after.schema, known)
+        self._versions[version] = columns
+        self._came_back[version] = after
+        return columns
+
+    def _known_before(self, after: Snapshot, version: int) -> dict[int, int]:
+        """Field id -> number of the column, for known columns of a restored version."""
+        assert self._first is not None
+        others = {self._first.version: self._first, **self._came_back}
+        past = _followed(after, min(version, *others), self._first.version)
+        same: dict[int, int] = {}
+        if past is not None and version in past:
+            known: dict[int, int] = {}
+            for other in others.keys() & past.keys():
+                numbers = self._versions[other].column_of
+                known |= {past[other][field_id]: number for field_id, number in numbers.items()}
+                del others[other]
+            same = {
+                field_id: known[column]
+                for field_id, column in past[version].items()
+                if column in known
+            }
+        # How it led to these, or these to it, is unknown.
+        for other, snapshot in others.items():
+            columns, is_same = self._versions[other], _by_evidence(snapshot, after)
+            for new_id, old_id in _same_fields(columns.schema.fields, after.schema.fields, is_same):
+                number = columns.column_of[old_id]
+                if number not in same.values():
+                    same.setdefault(new_id, number)
+        return same
+
+    def _next(self, old: _Columns, schema: LanceSchema, is_same: _IsSame) -> _Columns:
+        same = dict(_same_fields(old.schema.fields, schema.fields, is_same))
+        return self._following(
+            schema, {new_id: old.column_of[old_id] for new_id, old_id in same.items()}
+        )
+
+    def _following(self, schema: LanceSchema, known: Mapping[int, int]) -> _Columns:
+        column_of = {}
+        for field in schema.walk():
+            if field.id not in known:
+                self._next_column += 1
+            column_of[field.id] = known.get(field.id, self._next_column)
+        return _Columns(schema, column_of)
+
+
+def _followed(snapshot: Snapshot, first: int, last: int) -> dict[int, Mapping[int, int]] | None:
+    """Version -> field id -> number of the column, of those from ``first`` on that are there.
+
+    None if ``last`` was removed.
+    """
+    store = snapshot.store
+    locations = [location for location in list_versions(store) if first <= location.version <= last]
+    if not locations or locations[-1].version != last:
+        return None
+    history, before = ColumnHistory(), None
+    for location in locations:
+        after = Snapshot.load(snapshot.table, store, location)
+        history.follow(before, after)
+        before = after
+    return {version: columns.column_of for version, columns in history._versions.items()}
+
+
+def may_restore_columns(before: Snapshot, after: Snapshot) -> bool:
+    """Return whether a restore may bring back a column, though both versions have the same fields.
+
+    A dropped column may have left its id, name and type to another one.  Then files reappear that
+    the version before had lost.
+    """
+    kept = {fragment.id: fragment.files for fragment in before.manifest.fragments}
+    newest = before.manifest.max_fragment_id
+    has_lost_files = newest is not None and any(
+        fragment.id <= newest and kept.get(fragment.id) != fragment.files
+        for fragment in after.manifest.fragments
+    )
+    if not has_lost_files or after.version != before.version + 1:
+        return False
+    transaction = transaction_of(after.store, after.file)
+    return transaction is not None and isinstance(transaction.operation, Restore)
+
+
+def _always(old: Field, new: Field) -> bool:
+    del old, new
+    return True
+
+
+def _never(old: Field, new: Field) -> bool:
+    del old, new
+    return False
+
+
+def _by_evidence(before: Snapshot, after: Snapshot) -> _IsSame:
+    """Columns of two versions between which the operations are unknown.
+
+    An id in a data file of both versions is the same column.  An id is assigned again
+    only when no larger one is in use, so no id below that of such a column has changed its meaning.
+    """
+    listed = {
+        (file.path, file.base_id): file.fields
+        for fragment in before.manifest.fragments
+        for file in fragment.files
+    }
+    proven: set[int] = set()
+    for fragment in after.manifest.fragments:
+        for file in fragment.files:
+            proven.update(set(listed.get((file.path, file.base_id), ())) & set(file.fields))
+    if not proven:
+        if not _share_rows(before, after):
+            return _never  # after an overwrite, ids mean nothing
+        kinds = {field.id: (field.name, field.logical_type) for field in before.schema.walk()}
+        for field in after.schema.walk():
+            if kinds.get(field.id) == (field.name, field.logical_type):
+                proven.add(field.id)
+    bound = max(proven, default=-1)
+    return lambda old, new: new.id <= bound or old.name == new.name
+
+
+def _share_rows(before: Snapshot, after: Snapshot) -> bool:
+    """Return whether the versions may share row ids: after an overwrite, all are new."""
+    (low, high), (other_low, other_high) = map(_row_ids_within, (before, after))
+    return max(low, other_low) <= min(high, other_high)
+
+
+def _row_ids_within(snapshot: Snapshot) -> tuple[int, int]:
+    sources = [fragment.row_ids for fragment in snapshot.manifest.fragments]
+    bounds = [
+        row_id_bounds(source) if isinstance(source, bytes) else UNKNOWN_BOUNDS for source in sources
+    ]
+    return min((low for low, _ in bounds), default=1), max((high for _, high in bounds), default=0)
+
+
+def _same_fields(
+    old: Sequence[Field], new: Sequence[Field], is_same: _IsSame
+) -> Iterator[tuple[int, int]]:
+    """(New id, old id) of fields that are the same column, at any depth."""
+    old_of = {field.id: field for field in old}
+    by_id = {field.id for field in new if field.id in old_of and is_same(old_of[field.id], field)}
+    # A column whose type changed is a new one in the place of the old one.
+    gone = {field.name: field for field in old if field.id not in by_id}
+    for field in new:
+        other = old_of[field.id] if field.id in by_id else gone.get(field.name)
+        if other is not None:
+            yield from _same_parts(other, field, is_same)
+
+
+def _same_parts(old: Field, new: Field, is_same: _IsSame) -> Iterator[tuple[int, int]]:
+    """Yield pairs as ``_same_fields``, for two fields that are the same column."""
+    yield new.id, old.id
+    if new.is_struct:
+        yield from _same_fields(old.children, new.children, is_same)
+        return
+    # The items of lists, and keys and values of maps, are what they are by their places.
+    pairs = list(zip(old.children, new.children, strict=False))
+    if new.is_map and old.is_map:
+        yield from ((new_part.id, old_part.id) for old_part, new_part in pairs)
+        pairs = [
+            pair
+            for entries in pairs
+            for pair in zip(entries[0].children, entries[1].children, strict=False)
+        ]
+    for old_part, new_part in pairs:
+        yield from _same_parts(old_part, new_part, is_same)

@@ -18,23 +18,21 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions
 from pyspark_lance.table.cdf.change_feed import VersionStep, read_steps
-from pyspark_lance.table.cdf.change_steps import (
+from pyspark_lance.table.cdf.change_window import Deduplication
+from pyspark_lance.table.cdf.changed_rows import ChangeType, Commit
+from pyspark_lance.table.cdf.net_changes import (
     Change,
     InsertOrDelete,
     PossibleUpdate,
     Step,
     changes_of_step,
 )
-from pyspark_lance.table.cdf.change_window import Deduplication
-from pyspark_lance.table.cdf.changed_rows import ChangeType, Commit
 from pyspark_lance.table.cdf.stream_offset import StreamOffset, StreamSettings, Updates
 from pyspark_lance.table.cdf.unchanged_rows import has_rows_of, live_rows
 from pyspark_lance.table.cdf.version_changes import FragmentRows, live_offsets
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.table_identity import TableIdentity
-from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
+from pyspark_lance.table.version.table import Table, TableIdentity
 
 
 @dataclass(slots=True)

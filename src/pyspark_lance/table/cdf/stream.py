@@ -27,9 +27,8 @@ from pyspark_lance.table.cdf.change_feed import (
     check_change_feed,
 )
 from pyspark_lance.table.cdf.change_feed_task import ChangeFeedTask
-from pyspark_lance.table.cdf.change_steps import Change, Step
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
-from pyspark_lance.table.cdf.column_history import ColumnHistory
+from pyspark_lance.table.cdf.column_source import ColumnHistory
 from pyspark_lance.table.cdf.followed_table import (
     Budget,
     FollowedTable,
@@ -37,6 +36,7 @@ from pyspark_lance.table.cdf.followed_table import (
     rows_that_fit,
     snapshot_changes,
 )
+from pyspark_lance.table.cdf.net_changes import Change, Step
 from pyspark_lance.table.cdf.stream_offset import (
     BEGINNING,
     BatchView,
@@ -45,8 +45,7 @@ from pyspark_lance.table.cdf.stream_offset import (
     StreamSettings,
     Updates,
 )
-from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.time_travel import newest_at
+from pyspark_lance.table.version.snapshot import Snapshot, newest_at
 
 logger = logging.getLogger(__name__)
 

@@ -38,8 +38,7 @@ from pyspark_lance.format.operation import (
     UpdateBases,
     UpdateConfig,
 )
-from pyspark_lance.metafile.manifest_file import ManifestLocation
-from pyspark_lance.metafile.transaction_file import transaction_of
+from pyspark_lance.metafile.manifest_file import ManifestLocation, transaction_of
 from pyspark_lance.table.scan.fragment_pruning import (
     compute_bounds,
     counted_fragments,

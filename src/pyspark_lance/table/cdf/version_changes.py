@@ -29,7 +29,7 @@ from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.operation import Rewrite
 from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
 from pyspark_lance.format.row_address import offsets as offsets_of
-from pyspark_lance.metafile.transaction_file import transaction_of
+from pyspark_lance.metafile.manifest_file import transaction_of
 from pyspark_lance.table.cdf.changed_rows import file_group
 from pyspark_lance.table.cdf.common_rows import RetainedRows, index_of, lineage_of
 from pyspark_lance.table.scan.fragment_pruning import UNKNOWN_BOUNDS, row_id_bounds

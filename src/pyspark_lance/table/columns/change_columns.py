@@ -6,12 +6,16 @@ a conflict, the change is planned again on the newest version, and only new or c
 written again.
 
 Source: docs/format/table-format.md, section 13.
+
+Compute new columns from existing ones in this process, fragment by fragment.
+
+For small tables; Spark does the same on executors.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -25,11 +29,14 @@ from pyspark_lance.errors import (
     RetryableCommitError,
     VersionNotFoundError,
 )
+from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import TOMBSTONE, DataFile, Fragment
 from pyspark_lance.format.operation import Merge, Operation, Project, UpdateConfig, UpdateMap
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
+from pyspark_lance.predicate.conditions import all_of
+from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.columns.cluster_by import check_not_clustered_by
 from pyspark_lance.table.columns.schema_change import (
@@ -44,12 +51,17 @@ from pyspark_lance.table.columns.schema_change import (
     with_renamed,
     without_fields,
 )
-from pyspark_lance.table.rows.column_files import ColumnFile, ColumnFilesRequest, FragmentRows
+from pyspark_lance.table.rows.column_files import (
+    ColumnFile,
+    ColumnFilesRequest,
+    FragmentRows,
+    write_column_files,
+)
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
+from pyspark_lance.table.work.unit_of_work import CommitSettings, UnitOfWork, commit_on_newest
 
 # Maximum bits of integers that a float represents exactly.
 _EXACT_BITS = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
@@ -532,3 +544,68 @@ def _needs_file(fragment: Fragment, target: Target) -> bool:
 def _is_alive(file: DataFile, present: set[int]) -> bool:
     """Return whether the file has a column of the schema, or hidden lineage."""
     return any(field_id in present or field_id < TOMBSTONE for field_id in file.fields)
+
+
+def computed(
+    names: Sequence[str],
+    compute: Callable[[pa.RecordBatch], Sequence[pa.Array]],
+    *,
+    lineage: Sequence[str] = (),
+) -> RunColumns:
+    """Return a runner that applies ``compute`` to batches of the columns ``names``.
+
+    ``compute``: returns the new columns of a batch, in order; ``lineage``: additional lineage
+    columns to read.
+    """
+
+    def run_local(request: ColumnFilesRequest) -> Iterator[ColumnFile]:
+        at = VersionSpec(version=request.read_version)
+        snapshot = Snapshot.open(request.table, at)
+        scan = ScanRequest(
+            schema=project(snapshot.schema, names),
+            system_columns=(ROW_ADDRESS, *lineage),
+            fragments_per_task=1,
+        )
+        new = request.columns.to_arrow().names
+        for task in plan_scan(snapshot, scan):
+            slices = tuple(
+                scan_split
+                for scan_split in task.slices
+                if scan_split.fragment.id in request.fragments
+            )
+            if slices:
+                batches = (
+                    pa.RecordBatch.from_arrays(
+                        [batch.column(ROW_ADDRESS), *compute(batch)], names=[ROW_ADDRESS, *new]
+                    )
+                    for batch in replace(task, slices=slices).run()
+                )
+                yield from write_column_files(request, batches)
+
+    return run_local
+
+
+def copied(name: str) -> RunColumns:
+    """Return a runner that copies the column ``name``."""
+    return computed([name], lambda batch: [batch.column(0)])
+
+
+def constants(values: Sequence[pa.Scalar]) -> RunColumns:
+    """Return a runner for columns of constant values."""
+    return computed([], lambda batch: [pa.repeat(value, batch.num_rows) for value in values])
+
+
+def has_nulls(snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:
+    """Return whether a live row has a null in a column, or in a field of a non-null struct."""
+    *parents, last = [f"`{field.name}`" for field in fields]
+    path, terms = "", []
+    for name in parents:
+        path = f"{path}.{name}" if path else name
+        terms.append(f"{path} IS NOT NULL")
+    terms.append(f"{f'{path}.' if path else ''}{last} IS NULL")
+    schema = project(snapshot.schema, [fields[0].name])
+    arrow = schema.to_arrow()
+    request = ScanRequest(
+        schema=schema, predicate=all_of([parse_predicate(term, arrow) for term in terms])
+    )
+    return any(batch.num_rows for task in plan_scan(snapshot, request) for batch in task.run())

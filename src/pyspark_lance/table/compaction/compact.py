@@ -43,8 +43,7 @@ from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
 from pyspark_lance.table.tasks import RunTasks, Task, run_local
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest, remove_files
 
 logger = logging.getLogger(__name__)
 

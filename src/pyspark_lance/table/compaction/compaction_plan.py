@@ -8,9 +8,7 @@ Rewrite the live rows of one bin of fragments into new fragments, on an executor
 values, order, row ids and both versions. Rows are streamed to the writer, so memory is bounded by
 one batch and the open pages, independent of the size of the bin.
 
-Source: docs/format/table-format.md, section 10.5.
-
-Source: docs/format/table-format.md, sections 6.4, 7.3, 10.5.
+Source: docs/format/table-format.md, sections 6.4, 7.3 and 10.5.
 """
 
 from __future__ import annotations
@@ -33,20 +31,18 @@ from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
-from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, FragmentLineage
+from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, FragmentLineage, spill_lineage
 from pyspark_lance.table.rows.scan_split import ScanSplit
-from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import (
     DEFAULT_MAX_ITEMS_PER_FILE,
     WriteFragmentsRequest,
     write_fragments,
 )
-from pyspark_lance.table.scan.coalesced_fragments import CoalesceLimits
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
-from pyspark_lance.table.scan.scan_task import ScanTask
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.scan.scan_task import CoalesceLimits, ScanTask
+from pyspark_lance.table.version.row_counts import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import remove_files
 
 CONFIG_PREFIX: Final = "lance.compaction."
 CONFIGURABLE: Final[Mapping[str, type[int | float]]] = {

@@ -30,8 +30,12 @@ from pyspark_lance.format.index_metadata import (
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.metafile.paths import INDICES
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.index.reused_fragments import reuse_versions
-from pyspark_lance.table.index.segments import IndexDetails, IndexFiles, new_index_entry
+from pyspark_lance.table.index.segments import (
+    IndexDetails,
+    IndexFiles,
+    new_index_entry,
+    reuse_versions,
+)
 from pyspark_lance.table.version.snapshot import Snapshot
 
 MAX_INLINE_BYTES: Final = 204_800

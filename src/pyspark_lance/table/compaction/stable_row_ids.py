@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from pyspark_lance.commit.next_manifest import CreateOptions
+from pyspark_lance.commit.apply_operation import CreateOptions
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedFeatureError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Merge, Operation, Overwrite
@@ -25,9 +25,8 @@ from pyspark_lance.table.rows.write_fragments import DEFAULT_MAX_ROWS_PER_FILE
 from pyspark_lance.table.tasks import RunTasks, run_local
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.unit_of_work import CommitSettings, UnitOfWork
 
 
 @also_snake_case

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.join_rows import fewest_batches
+from pyspark_lance.codec.array_assembly import fewest_batches
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids

@@ -1,4 +1,9 @@
-"""Commit the results of all tasks as one version: Delete if rows were only deleted, else Update."""
+"""Commit the results of all tasks as one version: Delete if rows were only deleted, else Update.
+
+Record up to which version the changes of a source table are applied to this table.
+
+The commit that applies the changes also records the version, so both are atomic.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,25 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pyspark_lance.commit.application_versions import (
+    CONFIG_PREFIX,
+    application_version,
+    applied_changes,
+    recorded_version,
+)
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.commit.fragment_changes import FragmentsById
 from pyspark_lance.commit.manifest_committer import CommitResult
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.operation import Delete, Update
+from pyspark_lance.format.operation import Delete, Update, UpdateConfig, UpdateMap
 from pyspark_lance.metafile.paths import deletion_path
-from pyspark_lance.table.dml.choose_rewrite import RewriteChoice
 from pyspark_lance.table.dml.deletions import AffectedRows, FragmentDeletions
-from pyspark_lance.table.dml.inserted_keys import key_filter
+from pyspark_lance.table.dml.inserted_keys import key_filter, row_keys_property
 from pyspark_lance.table.dml.key_cache import remember_row_keys
 from pyspark_lance.table.dml.moved_rows import WrittenChanges
 from pyspark_lance.table.dml.read_set import EVERYTHING
-from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan
-from pyspark_lance.table.dml.row_keys import row_keys_property
+from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan, RewriteChoice
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
@@ -173,3 +182,23 @@ def _field_ids(snapshot: Snapshot, columns: frozenset[str]) -> tuple[int, ...]:
         if field.name in columns
         for part in field.walk()
     )
+
+
+def applied_version(snapshot: Snapshot, source: str) -> int:
+    """The version up to which the changes of ``source`` are applied; 0 for none."""
+    return recorded_version(snapshot.manifest.config, applied_changes(source)) or 0
+
+
+def with_applied_version(plan: DmlPlan, commit: PreparedCommit) -> PreparedCommit:
+    """Return a commit that records the applied version even if no row changes."""
+
+    def run(work: UnitOfWork) -> ChangeResult:
+        done = commit(work)
+        number = application_version(plan.settings.properties)
+        if done.version is not None or number is None:
+            return done
+        note = UpdateMap(((CONFIG_PREFIX + number.application, str(number.version)),))
+        result = work.commit(work.propose(plan.base, UpdateConfig(config_updates=note)))
+        return done if result is None else replace(done, version=result.version)
+
+    return run

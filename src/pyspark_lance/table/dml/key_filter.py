@@ -27,7 +27,7 @@ from pyspark_lance.plain_values import (
     plain_numbers,
     plain_scalar,
 )
-from pyspark_lance.predicate.columns import resolve_column
+from pyspark_lance.predicate.builder import resolve_column
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import In, all_of
 from pyspark_lance.table.rows.packed_rows import pack_rows, unpack_rows

@@ -19,7 +19,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from pyspark_lance.codec.join_rows import fewest_batches, join_batches
+from pyspark_lance.codec.array_assembly import fewest_batches, join_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.fragment import Fragment

@@ -20,8 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from pyspark_lance.codec.array_assembly import join_batches
 from pyspark_lance.codec.decode_memory import BatchTooLargeError
-from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.datafile.writer import DataFileWriter
@@ -38,11 +38,10 @@ from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.row_counts import load_deletion_vector
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_files
 
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 16 << 20

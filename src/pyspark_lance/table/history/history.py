@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pyspark_lance.commit.commit_outcome import transaction_of
+from pyspark_lance.commit.fragment_changes import operation_metrics
 from pyspark_lance.commit.index_rules import MEM_WAL_INDEX
-from pyspark_lance.commit.operation_metrics import operation_metrics
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.format.clustering import ClusterBy
 from pyspark_lance.format.fragment import Fragment
@@ -34,10 +34,9 @@ from pyspark_lance.table.compaction.compaction_plan import (
     plan_bins,
 )
 from pyspark_lance.table.refs.tags import Consumer, consumers_of
-from pyspark_lance.table.version.snapshot import Snapshot, properties_of
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, properties_of
 from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.table_files import roots_outside
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 _PARALLEL_READS = 16
 _MANY_VERSIONS = 100

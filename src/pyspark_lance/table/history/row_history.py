@@ -36,9 +36,8 @@ from pyspark_lance.store.object_store import ObjectStore, missing
 from pyspark_lance.table.history.history import HistoryEntry, entries_left, history_entry
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table, main_branch_of
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 _PARALLEL_READS = 16
 

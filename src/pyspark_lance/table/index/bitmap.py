@@ -23,8 +23,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import numbers_of, parse_tree_map, union_of
 from pyspark_lance.predicate.single_column import matching_values, required_element
 from pyspark_lance.predicate.tree import Column, Comparison, Literal
-from pyspark_lance.table.index.column_query import ColumnQuery, Limits
-from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.index.index_file import ColumnQuery, IndexFile, Limits
 from pyspark_lance.table.index.segments import to_predicate_type
 from pyspark_lance.table.version.table_files import TableFiles
 

@@ -26,8 +26,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.plain_values import plain_dtype, plain_numbers
 from pyspark_lance.predicate.single_column import is_true_for_null, matches_only_null, only_values
-from pyspark_lance.table.index.column_query import ColumnQuery, Limits
-from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.index.index_file import ColumnQuery, IndexFile, Limits
 from pyspark_lance.table.version.table_files import TableFiles
 
 BLOOM_FILE: Final = "bloomfilter.lance"

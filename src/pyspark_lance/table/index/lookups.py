@@ -35,11 +35,9 @@ from pyspark_lance.predicate.single_column import (
 from pyspark_lance.table.index.bitmap import BitmapIndex, LabelIndex
 from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
-from pyspark_lance.table.index.column_query import ColumnQuery, Limits
-from pyspark_lance.table.index.index_file import row_id_index
+from pyspark_lance.table.index.index_file import ColumnQuery, Limits, row_id_index
 from pyspark_lance.table.index.inverted.word_lookup import WordLookup
 from pyspark_lance.table.index.ngram import NgramIndex
-from pyspark_lance.table.index.reused_fragments import moved_addresses, reuse_versions
 from pyspark_lance.table.index.segments import (
     BITMAP,
     BLOOMFILTER,
@@ -49,7 +47,9 @@ from pyspark_lance.table.index.segments import (
     NGRAM,
     Segment,
     indexed_field_at,
+    moved_addresses,
     path_of,
+    reuse_versions,
     segment_of,
 )
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -25,8 +25,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.single_column import required_texts
-from pyspark_lance.table.index.column_query import ColumnQuery, Limits
-from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.index.index_file import ColumnQuery, IndexFile, Limits
 from pyspark_lance.table.version.table_files import TableFiles
 
 NGRAM_FILE: Final = "ngram_postings.lance"

@@ -49,7 +49,7 @@ from pyspark_lance.table.index_build.segment_task import (
     SegmentTask,
     check_can_be_indexed,
 )
-from pyspark_lance.table.index_build.text_indices import (
+from pyspark_lance.table.index_build.text_build import (
     has_equal_tokens,
     minhash_to_refresh,
     options_to_refresh,

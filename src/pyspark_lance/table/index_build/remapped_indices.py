@@ -32,7 +32,7 @@ from pyspark_lance.table.index.segments import (
 from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index
 from pyspark_lance.table.index_build.index_plan import IndexPlan, PlannedIndex, empty_task
 from pyspark_lance.table.index_build.merged_segments import MovedRows, StoredSegment
-from pyspark_lance.table.index_build.text_indices import readable_segment
+from pyspark_lance.table.index_build.text_build import readable_segment
 from pyspark_lance.table.scan.column_paths import path_to
 from pyspark_lance.table.tasks import RunTasks
 from pyspark_lance.table.version.snapshot import Snapshot

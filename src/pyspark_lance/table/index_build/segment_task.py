@@ -24,7 +24,7 @@ from pyspark_lance.predicate.types import type_name
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.bloom import BLOOM_FILE
-from pyspark_lance.table.index.btree import DATA_FILE, LOOKUP_FILE
+from pyspark_lance.table.index.btree import DATA_FILE, LOOKUP_FILE, has_order
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.minhash import MINHASH_FILES, MinHashOptions
 from pyspark_lance.table.index.ngram import NGRAM_FILE, NgramIndex
@@ -37,8 +37,6 @@ from pyspark_lance.table.index.segments import (
     MINHASH,
     NGRAM,
 )
-from pyspark_lance.table.index.value_order import has_order
-from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, write_bloom_filters
 from pyspark_lance.table.index_build.merged_segments import (
     RowSorter,
     StoredSegment,
@@ -53,13 +51,19 @@ from pyspark_lance.table.index_build.ngram_build import (
     stored_postings,
     write_postings,
 )
-from pyspark_lance.table.index_build.segment_files import tree_map_of, write_btree, write_sets
+from pyspark_lance.table.index_build.segment_files import (
+    can_have_bloom_filter,
+    tree_map_of,
+    write_bloom_filters,
+    write_btree,
+    write_sets,
+)
 from pyspark_lance.table.index_build.text_build import TEXT_FILES, TextPostings, write_text_segment
 from pyspark_lance.table.index_build.zone_maps import ROWS_PER_ZONE
 from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import remove_files
 
 KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM, INVERTED, MINHASH)
 """The kinds of which this makes segments."""

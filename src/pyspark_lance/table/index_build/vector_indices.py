@@ -23,8 +23,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata, current_coverage, reuse_index_of
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
-from pyspark_lance.table.index.reused_fragments import reuse_versions
-from pyspark_lance.table.index.segments import VECTOR, kind_of
+from pyspark_lance.table.index.segments import VECTOR, kind_of, reuse_versions
 from pyspark_lance.table.index_build.column_indices import (
     IndexResult,
     optimize_indices,
@@ -41,7 +40,7 @@ from pyspark_lance.table.index_build.vector_build import (
 from pyspark_lance.table.nearest.ivf_build import TakeTask, TrainTask
 from pyspark_lance.table.nearest.ivf_file import IvfSegment, open_ivf
 from pyspark_lance.table.nearest.ivf_model import ModelLocation, read_model
-from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
+from pyspark_lance.table.nearest.ivf_search import fragments_by_segment
 from pyspark_lance.table.nearest.vectors import vector_column, width_of
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask

@@ -20,8 +20,7 @@ from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.nearest.ivf_file import IvfSegment
-from pyspark_lance.table.nearest.ivf_plan import AnySegment, fragments_by_segment
-from pyspark_lance.table.nearest.ivf_search import SegmentTask
+from pyspark_lance.table.nearest.ivf_search import AnySegment, SegmentTask, fragments_by_segment
 from pyspark_lance.table.nearest.live_rows import MatchingScan
 from pyspark_lance.table.nearest.search_task import LateMaterialization, SearchTask, TopKMerge
 from pyspark_lance.table.nearest.vectors import Metric

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.join_rows import join_batches
+from pyspark_lance.codec.array_assembly import join_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
@@ -21,11 +21,12 @@ from pyspark_lance.format.row_address import group_by_fragment
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.table.nearest.exact_search import ExactSearch, exact_distances
-from pyspark_lance.table.nearest.found_rows import (
+from pyspark_lance.table.nearest.exact_search import (
     NOTHING_FOUND,
+    ExactSearch,
     Found,
     FoundRows,
+    exact_distances,
     joined,
     nearest_of,
 )

@@ -37,6 +37,9 @@ from pyspark_lance.metafile.manifest_file import (
     encode_manifest,
     latest_version,
     read_manifest,
+    transaction_name,
+    transaction_of,
+    write_transaction,
 )
 from pyspark_lance.metafile.paths import is_branch_name, manifest_path
 from pyspark_lance.metafile.refs_file import (
@@ -48,17 +51,11 @@ from pyspark_lance.metafile.refs_file import (
     read_branch,
     write_branch,
 )
-from pyspark_lance.metafile.transaction_file import (
-    transaction_name,
-    transaction_of,
-    write_transaction,
-)
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.version.removable_files import FOLDERS
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table, main_branch_of
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 
 def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:

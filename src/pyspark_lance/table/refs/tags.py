@@ -23,10 +23,8 @@ from pyspark_lance.metafile.cleanup_marks import check_not_removed
 from pyspark_lance.metafile.refs_file import Tag, delete_tag, list_tags, read_tag, write_tag
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.version.snapshot import Snapshot, open_pinned
-from pyspark_lance.table.version.table import Table, main_branch_of
-from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, open_pinned
+from pyspark_lance.table.version.table import PinnedVersion, Table, TableIdentity, main_branch_of
 
 
 def set_tag(

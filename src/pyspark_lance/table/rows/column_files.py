@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.join_rows import join_batches
+from pyspark_lance.codec.array_assembly import join_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
@@ -34,7 +34,7 @@ from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import remove_files
 
 # Gaps of deleted rows are filled in batches of at most this many rows.
 _GAP_ROWS = 1 << 16

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.join_rows import fewest_batches
+from pyspark_lance.codec.array_assembly import fewest_batches
 from pyspark_lance.codec.row_selection import take_rows
 
 

@@ -30,7 +30,7 @@ from pyspark_lance.predicate.tree import Column, IsNaN, can_raise, column_paths_
 from pyspark_lance.predicate.types import spark_type_of
 from pyspark_lance.table.index.bitmap import BitmapIndex, read_row_sets
 from pyspark_lance.table.index.btree import BTree
-from pyspark_lance.table.index.column_query import ColumnQuery
+from pyspark_lance.table.index.index_file import ColumnQuery
 from pyspark_lance.table.index.lookups import LockedSegment, lock_segments
 from pyspark_lance.table.index.segments import BITMAP, BTREE, field_at, to_predicate_type
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.join_rows import fewest_batches, join_batches
+from pyspark_lance.codec.array_assembly import fewest_batches, join_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.format.field import Field

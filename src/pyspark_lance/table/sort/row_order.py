@@ -22,7 +22,7 @@ from pyspark_lance.format.logical_view import is_json_text
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.predicate.types import type_name
-from pyspark_lance.table.index.value_order import comparable, has_order, sort_order
+from pyspark_lance.table.index.btree import comparable, has_order, sort_order
 from pyspark_lance.table.scan.column_paths import named_path, values_at
 
 _MAX_CELLS: Final = 4096

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.table.nearest.found_rows import FoundRows
-from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
+from pyspark_lance.table.nearest.exact_search import FoundRows
+from pyspark_lance.table.nearest.ivf_search import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import NearestPlan, NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.search_task import VectorSearch
 from pyspark_lance.table.nearest.search_task import merge_matches as merge_nearest

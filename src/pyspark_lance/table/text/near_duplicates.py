@@ -42,8 +42,8 @@ from pyspark_lance.table.index.minhash import (
 )
 from pyspark_lance.table.index.minhash import ROW_ID as NAME_OF_ROW
 from pyspark_lance.table.index.segments import MINHASH, kind_of
-from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, joined, nearest_of
-from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
+from pyspark_lance.table.nearest.exact_search import NOTHING_FOUND, FoundRows, joined, nearest_of
+from pyspark_lance.table.nearest.ivf_search import fragments_by_segment
 from pyspark_lance.table.nearest.live_rows import LiveRows, MatchingScan
 from pyspark_lance.table.nearest.search_plan import matching_by_segment, plan_fetch
 from pyspark_lance.table.nearest.search_task import LateMaterialization

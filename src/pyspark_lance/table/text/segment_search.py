@@ -24,13 +24,14 @@ from pyspark_lance.table.nearest.live_rows import LiveRows, MatchingScan
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.text.scoring import (
     NO_ROWS,
+    Leaf,
     ScoredRows,
     Statistics,
+    Terms,
     best_rows,
     joined_rows,
     term_scores,
 )
-from pyspark_lance.table.text.search_query import Leaf, Terms
 from pyspark_lance.table.text.top_documents import TopDocuments, document_norms, scored_term
 from pyspark_lance.table.version.table_files import TableFiles
 

@@ -37,6 +37,7 @@ from pyspark_lance.metafile.manifest_file import (
     ManifestLocation,
     list_versions,
     read_manifest,
+    read_transaction,
     retry_if_removed,
 )
 from pyspark_lance.metafile.paths import (
@@ -51,9 +52,8 @@ from pyspark_lance.metafile.paths import (
     transaction_path,
 )
 from pyspark_lance.metafile.refs_file import read_branch, read_tag
-from pyspark_lance.metafile.transaction_file import read_transaction
 from pyspark_lance.store.object_store import ObjectStore, missing
-from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
+from pyspark_lance.table.cleanup.cleanup import find_orphan_files
 from pyspark_lance.table.rows.convert_parts import holds_json
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
@@ -69,13 +69,11 @@ from pyspark_lance.table.verify.verify_manifest import (
     live_row_ids,
     place_of,
 )
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.removable_files import blob_objects
-from pyspark_lance.table.version.row_counts import with_row_counts
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.row_counts import load_deletion_vector, with_row_counts
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.table_files import TableFiles, roots_outside
-from pyspark_lance.table.version.time_travel import VersionSpec
 
 Found = Iterator[Finding]
 

@@ -26,7 +26,7 @@ from pyspark_lance.format.row_address import OFFSET_BITS, numbers_of, parse_tree
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.index.bitmap import BITMAP_FILE, LABEL_NULLS_KEY, read_row_sets
 from pyspark_lance.table.index.bloom import BloomIndex
-from pyspark_lance.table.index.btree import BTree
+from pyspark_lance.table.index.btree import BTree, is_in_order, sort_order
 from pyspark_lance.table.index.index_file import IndexFile, row_id_index
 from pyspark_lance.table.index.inverted.segments import TextPartition, open_text_segment
 from pyspark_lance.table.index.inverted.token_sets import FuzzyWord
@@ -57,7 +57,6 @@ from pyspark_lance.table.index.segments import (
     kind_of,
     segment_of,
 )
-from pyspark_lance.table.index.value_order import is_in_order, sort_order
 from pyspark_lance.table.index.zone_map_file import (
     Nulls,
     ZoneMap,

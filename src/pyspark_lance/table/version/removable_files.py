@@ -7,9 +7,9 @@ Find the objects with the blobs of live rows by reading the files of a version. 
 reference to an object when they move, so neither a manifest nor the name of a data file shows which
 objects are used.
 
-Source: docs/format/table-format.md, section 11.2.
-
 Source: docs/format/file-format.md, section 9.1; docs/format/table-format.md, section 11.2.
+
+Source: docs/format/table-format.md, section 11.2.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from pyspark_lance.metafile.paths import (
     parse_manifest_name,
 )
 from pyspark_lance.store.object_store import ObjectInfo, ObjectStore
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.row_counts import load_deletion_vector
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 

@@ -4,34 +4,51 @@ All kinds of conflicts share one retry budget. At the end, registered files that
 version does not refer to are removed, unless the outcome of the commit is unknown. An operation
 whose input files were removed concurrently, as a cleanup does, is also planned again. A conflict
 never applies the results of an old plan to a newer version.
+
+CommitSettings: settings of every commit.
+
+Remove files written for a commit, if certainly no version refers to them.
+
+The caller often does not know the outcome of the commit: Spark calls ``abort`` in another process,
+and also after a commit whose response was lost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid as uuids
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 from pyspark_lance.cancellation import CancelledRequestError
+from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.commit_loop import CommitRequest, commit
-from pyspark_lance.commit.commit_outcome import files_of, fragments_named
+from pyspark_lance.commit.commit_loop import (
+    DEFAULT_RETRIES,
+    DEFAULT_TIMEOUT_S,
+    TURN_S,
+    CommitRequest,
+    Environment,
+    Retries,
+    commit,
+)
+from pyspark_lance.commit.commit_outcome import files_of, fragments_named, transaction_of
 from pyspark_lance.commit.manifest_committer import CommitResult, TableGoneError
-from pyspark_lance.commit.retries import TURN_S, Environment, Retries
 from pyspark_lance.errors import LanceError, MissingFileError, RetryableCommitError, StorageError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Append, CreateIndex, Operation
 from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.manifest_file import list_versions, read_manifest
 from pyspark_lance.metafile.paths import TRANSACTIONS, VERSIONS, index_path
 from pyspark_lance.store.advisory_lock import advisory_lock
+from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.version.snapshot import Snapshot, cached_manifest_reader
 from pyspark_lance.table.version.table import Table, TableKey
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.written_files import remove_files
 
 logger = logging.getLogger(__name__)
 
@@ -274,3 +291,68 @@ def commit_on_newest(
         return work.commit(work.propose(BaseVersion.of(snapshot.manifest), operation))
 
     return UnitOfWork(table, settings).run(attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSettings:
+    """Settings of a commit."""
+
+    properties: Mapping[str, str] = field(default_factory=dict)  # Stored in the transaction.
+    # Maximum retries after conflicts of any kind.
+    retries: int = DEFAULT_RETRIES
+    # Seconds after the first conflict after which there are no more retries.
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    # Whether column names may differ only by case.
+    case_sensitive: bool = False
+
+    def is_committed_in(self, snapshot: Snapshot) -> bool:
+        """Return whether the (application, version) pair of the properties was committed."""
+        wanted = application_version(self.properties)
+        return wanted is not None and is_committed(wanted, snapshot.manifest.config)
+
+
+def remove_files(store: ObjectStore, paths: Iterable[str]) -> None:
+    """Remove unreferenced files; best effort.
+
+    A cleanup removes the rest; the original error is more important.
+    """
+    files = sorted(set(paths))
+    if files:
+        with contextlib.suppress(Exception):
+            store.delete_many(files)
+
+
+def remove_unless_committed(
+    table: Table, uuid: str, read_version: int, files: Collection[str]
+) -> None:
+    """Remove files, unless a version refers to one, or their commit may still succeed."""
+    try:
+        store = table.store()
+        landed = _may_commit(store, uuid) or _is_committed(store, uuid, read_version, files)
+    except (LanceError, OSError) as error:
+        logger.warning("kept the files of a failed write, since its outcome is unknown: %s", error)
+        return
+    if not landed:
+        remove_files(store, files)
+
+
+def _may_commit(store: ObjectStore, uuid: str) -> bool:
+    """Return whether the transaction file exists: it was committed, or its outcome is unknown."""
+    return any(info.path.endswith(f"-{uuid}.txn") for info in store.list(TRANSACTIONS))
+
+
+def _is_committed(store: ObjectStore, uuid: str, read_version: int, files: Collection[str]) -> bool:
+    """Return whether an existing version was committed by the transaction or has its files.
+
+    The version itself may have been cleaned up, so all newer versions are searched.
+    """
+    for location in reversed(list_versions(store)):
+        if location.version <= read_version:
+            return False
+        file = read_manifest(store, location, with_indices=False)
+        if not files_of(file.manifest.fragments).isdisjoint(files):
+            return True
+        transaction = transaction_of(store, file)
+        if transaction is not None and transaction.uuid == uuid:
+            return True
+    return False

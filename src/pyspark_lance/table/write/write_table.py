@@ -12,11 +12,11 @@ from functools import partial
 
 import pyarrow as pa
 
+from pyspark_lance.commit.apply_operation import CreateOptions
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.commit.manifest_committer import CommitResult, table_was_replaced
-from pyspark_lance.commit.next_manifest import CreateOptions
 from pyspark_lance.errors import (
     CommitConflictError,
     ConflictReason,
@@ -31,11 +31,9 @@ from pyspark_lance.metafile.paths import DATA
 from pyspark_lance.table.columns.schema_change import match_columns, renumbered, same_columns
 from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.write_fragments import write_fragments
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
-from pyspark_lance.table.work.written_files import remove_unless_committed
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_unless_committed
 from pyspark_lance.table.write.write_plan import (
     WritePlan,
     WriteSettings,

@@ -24,7 +24,7 @@ import org.slf4j.LoggerFactory;
  * another process.
  */
 final class LanceService {
-  /** Version of frames and methods; equal to {@code PROTOCOL} in spark/service/frames.py. */
+  /** Version of frames and methods; equal to {@code PROTOCOL} in spark/service/server.py. */
   static final int PROTOCOL = 4;
 
   /** Methods that change nothing. */

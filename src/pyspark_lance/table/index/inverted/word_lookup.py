@@ -17,7 +17,7 @@ from pyroaring import BitMap
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.predicate.single_column import required_words
-from pyspark_lance.table.index.column_query import ColumnQuery, Limits
+from pyspark_lance.table.index.index_file import ColumnQuery, Limits
 from pyspark_lance.table.index.inverted.segments import TextPartition, open_text_segment
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.token_sets import token_numbers
