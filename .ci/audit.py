@@ -40,7 +40,7 @@ def judged(report: dict | None) -> tuple[list[str], int]:
 
 
 def asked(requirements: Path, answer: Path) -> dict | None:
-    """The report of pip-audit, which ends with 1 for a flaw and for a failure alike."""
+    """Return the report of pip-audit, whose exit code is 1 for a flaw and for a failure."""
     command = [*AUDIT, "-r", str(requirements), "-f", "json", "-o", str(answer)]
     try:
         subprocess.run(command, check=False, timeout=MAX_SECONDS, capture_output=True)

@@ -98,7 +98,7 @@ def write_random(path: str, rows: int, ids_only: bool) -> np.ndarray:
 
 def build(path: str, column: str, kind: str, is_ours: bool) -> tuple[str, str]:
     """Return processor seconds and megabytes of this process, after it made an index."""
-    # pylance waits for ever with one thread.
+    # pylance waits forever with one thread.
     os.environ.pop("LANCE_CPU_THREADS", None)
     os.environ.pop("LANCE_IO_THREADS", None)
     if is_ours:

@@ -1,4 +1,4 @@
-"""Encodings of 2.0 pages on their own: round trips, and those that no writer at hand makes."""
+"""Encodings of 2.0 pages on their own: round trips, and those that no available writer makes."""
 
 from __future__ import annotations
 

@@ -993,7 +993,7 @@ MUTANTS = (
         ("tests/table/rows/test_conform.py",),
     ),
     Mutant(
-        "no values at all are halved for ever",
+        "no values at all are halved forever",
         "table/cdf/column_source.py",
         "        if len(values) <= 1:",
         "        if len(values) == 1:",
@@ -1290,7 +1290,7 @@ MUTANTS = (
         ("tests/table/cleanup/test_cleanup.py",),
     ),
     Mutant(
-        "the mark of a dead cleanup counts for ever",
+        "the mark of a dead cleanup counts forever",
         "metafile/cleanup_marks.py",
         "    return 0 < info.modified_ns < time.time_ns()",
         "    return 0 > info.modified_ns > time.time_ns()",
@@ -1749,7 +1749,7 @@ MUTANTS = (
         ("tests/table/cdf/test_streams.py::test_version_removed_half_read_raises_or_is_skipped",),
     ),
     Mutant(
-        "a batch whose versions were removed before it ran again fails for ever",
+        "a batch whose versions were removed before it ran again fails forever",
         "table/cdf/stream.py",
         "        if end.version < start.version:\n            return ()\n",
         "",

@@ -131,7 +131,7 @@ def test_requests_have_timeout_and_retry_budget(open_through):
 
 
 def test_unanswered_google_request_times_out(monkeypatch):
-    """It is made again for a while, and is an error then; gcsfs itself would wait for ever."""
+    """It is made again for a while, and is an error then; gcsfs itself would wait forever."""
     retry = pytest.importorskip("gcsfs.retry")
     # Between two tries it waits for up to 32 s, but for what this says.
     monkeypatch.setattr(retry, "min", lambda *seconds: 0, raising=False)

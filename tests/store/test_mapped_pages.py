@@ -1,4 +1,4 @@
-"""What a scan leaves behind of a mapped file is let go of, and can still be read."""
+"""What a scan leaves behind of a mapped file is unmapped, and can still be read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_scan_keeps_only_recent_pages_resident(store, monkeypatch):
     before = resident_mib()
     pieces = read_all(store, 4 * MIB)
     assert resident_mib() - before < 64
-    # What was let go of is still there.
+    # What was unmapped is still there.
     assert [bytes(piece[:3]) for piece in pieces] == [b"\0\1\2"] * 40
     assert bytes(pieces[0][-2:]) == b"\xfe\xff"
 

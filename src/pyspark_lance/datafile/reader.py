@@ -105,8 +105,8 @@ class DataFileReader:
             assert isinstance(file.metadata, FileMetadata)
             parts.append(file.metadata)
             contents.append(file.content)
-        alike = {(part.version, part.num_columns) for part in parts}
-        if len(alike) != 1 or parts[0].version == "2.0":
+        kinds = {(part.version, part.num_columns) for part in parts}
+        if len(kinds) != 1 or parts[0].version == "2.0":
             return None
         sizes = [-(-len(content) // _ALIGNMENT) * _ALIGNMENT for content in contents]
         *origins, end = accumulate(sizes, initial=0)

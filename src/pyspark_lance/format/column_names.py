@@ -48,9 +48,9 @@ class ColumnNames(Generic[_T]):
 
     def __init__(self, known: Mapping[str, _T]) -> None:
         self._known = known
-        self._alike: dict[str, list[str]] = {}
+        self._by_lower_case: dict[str, list[str]] = {}
         for name in known:
-            self._alike.setdefault(name.lower(), []).append(name)
+            self._by_lower_case.setdefault(name.lower(), []).append(name)
 
     def __iter__(self) -> Iterator[str]:
         """The names."""
@@ -58,7 +58,7 @@ class ColumnNames(Generic[_T]):
 
     def __contains__(self, name: str) -> bool:
         """Return whether the name matches at least one."""
-        return name.lower() in self._alike
+        return name.lower() in self._by_lower_case
 
     def spelled(self, name: str) -> str | None:
         """Return the matching name as spelled; None if there is none.
@@ -68,10 +68,10 @@ class ColumnNames(Generic[_T]):
         """
         if name in self._known:
             return name
-        alike = self._alike.get(name.lower(), ())
-        if len(alike) > 1:
-            raise _ambiguous_error(name, alike)
-        return alike[0] if alike else None
+        matching = self._by_lower_case.get(name.lower(), ())
+        if len(matching) > 1:
+            raise _ambiguous_error(name, matching)
+        return matching[0] if matching else None
 
     def get(self, name: str) -> _T | None:
         """Return the value of a name; None if there is none.

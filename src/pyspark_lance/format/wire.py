@@ -122,7 +122,7 @@ WORTHWHILE_RANGES = 16
 WORTHWHILE_BYTES = WORTHWHILE_RANGES * 8
 
 _MAX_VARINT_BYTES = 10
-_MESSAGE_TAG = 1 << 3 | 2  # field 1, length-delimited: segment, run, span and range alike
+_MESSAGE_TAG = 1 << 3 | 2  # field 1, length-delimited: of segment, run, span and range
 _FIRST_TAG = 1 << 3  # field 1, varint: start
 _SECOND_TAG = 2 << 3  # field 2, varint: end, and the version of a run
 _CONTINUES = 0x80

@@ -153,7 +153,7 @@ def test_limits_take_bins_in_order(tmp_path):
         ).num_rows
         == 40
     )
-    # A limit below the first bin does not stop the work for ever.
+    # A limit below the first bin does not stop the work forever.
     assert (
         compact(
             Table(path), CompactionRequest(**{**given, "max_source_fragments": 1}), dry_run=True

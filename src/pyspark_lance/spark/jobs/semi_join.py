@@ -131,8 +131,8 @@ def _by_name(fields: list[StructField]) -> _Fields:
 
 def _only(fields: _Fields, name: str) -> StructField | None:
     """Return the field of this name; None if there is none or more than one."""
-    alike = fields.get(name.lower(), [])
-    return alike[0] if len(alike) == 1 else None
+    matching = fields.get(name.lower(), [])
+    return matching[0] if len(matching) == 1 else None
 
 
 def _member(field: StructField, names: list[str]) -> StructField | None:

@@ -240,8 +240,8 @@ def is_hashable(data_type: pa.DataType) -> bool:
 def same_hashes(left: pa.DataType, right: pa.DataType) -> bool:
     """Return whether equal values of the two types have equal hashes."""
     types = pa.types
-    for alike in (types.is_integer, types.is_boolean, types.is_date32, _is_text):
-        if alike(left) and alike(right):
+    for is_kind in (types.is_integer, types.is_boolean, types.is_date32, _is_text):
+        if is_kind(left) and is_kind(right):
             return True
     return False
 
