@@ -202,7 +202,7 @@ def check(task: Task, outcomes: list[Outcome]) -> None:
 
 
 def ways(on_s3: bool) -> list[str]:
-    """Who takes turns."""
+    """Return the writers that take turns."""
     found = [OURS, PYLANCE] if on_s3 else [OURS, UNSYNCED, PYLANCE]
     if importlib.util.find_spec("deltalake") is not None:
         return [*found, DELTA]

@@ -108,7 +108,7 @@ def test_pylance_prunes_groups_by_our_statistics(tmp_path):
     }  # fmt: skip
     for condition, expected in conditions.items():
         assert dataset.to_table(filter=condition).num_rows == expected, condition
-    # Statistics that lie show who believes them.
+    # Wrong statistics show which readers use them.
     content = (tmp_path / "data/x.lance").read_bytes()
     ends = np.minimum(np.arange(70, 371, 70), 300) - 1
     assert content.count(ends.astype("<i8").tobytes()) == 2

@@ -54,7 +54,7 @@ def acquires_lock(store, patience_s=0.0):
 
 
 def wait_for_places_left():
-    """Who left the queue still stands in the kernel's, and has the lock for a moment."""
+    """A writer that left the queue still stands in the kernel's, and has the lock for a moment."""
     for thread in threading.enumerate():
         if thread.name == "advisory-lock":
             thread.join()

@@ -169,7 +169,7 @@ class FaultyStore:
 class LateStore(FaultyStore):
     """A store whose listings lag behind: they show what was there when they were held.
 
-    All else is up to date.  Stores of the same root lag together, regardless of who opened them.
+    All else is up to date.  Stores of the same root lag together, whichever caller opened them.
     """
 
     _held: ClassVar[dict[str, list]] = {}

@@ -376,7 +376,7 @@ def test_bloom_filters_prune_zones(many_kinds):
     assert num_read(path, "n = 3000") == 1
 
 
-# Who asks them ---------------------------------------------------------------------------------
+# Scans that use them ----------------------------------------------------------------------------
 
 
 def without_other_files(path: str, condition: str) -> None:

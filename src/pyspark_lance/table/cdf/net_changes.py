@@ -121,7 +121,7 @@ def _alone(spans: _U64Array) -> _BoolArray:
     reached = np.maximum.accumulate(high)
     is_new = np.concatenate(([True], low[1:] > reached[:-1]))
     is_alone = np.empty(len(spans), dtype=np.bool_)
-    # Alone is whom no range before reaches, and who reaches into none that follows.
+    # A range is alone if no range before reaches it, and it reaches none that follows.
     is_alone[order] = is_new & np.concatenate((is_new[1:], [True]))
     return is_alone
 

@@ -213,7 +213,7 @@ class _SameFragment:
         if may_be_updated:
             for first in range(0, old.physical_rows, WINDOW_ROWS):
                 last = min(first + WINDOW_ROWS, old.physical_rows)
-                # Who changes when a row was made changes when it was last updated, too.
+                # A change of the created version of a row changes its last-updated version, too.
                 windows = (side.window(LAST_UPDATED_AT, first, last) for side in (before, after))
                 differs = np.not_equal(*windows)
                 builder.add(np.flatnonzero(differs) + first)
