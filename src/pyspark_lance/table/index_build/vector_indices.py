@@ -233,7 +233,7 @@ def _small_segments(
     for segment, fragments in fragments_by_segment(snapshot, tuple(known)):
         covered = segment.entry.fragment_bitmap or ()
         is_small = 2 * sum(fragment.num_rows for fragment in fragments) < joined_rows
-        # Who has only some of the fragments that it names keeps them all.
+        # A segment whose fragments are partly served by another one is not taken over.
         owns_all = {fragment.id for fragment in fragments} >= set(covered) & {
             fragment.id for fragment in snapshot.manifest.fragments
         }
