@@ -114,7 +114,7 @@ def test_changed_rows_are_counted_only_if_useful(path, monkeypatch):
     small = choose_rewrite(snapshot, ["k"], AUTO, count)
     assert (small.mode, calls) == (ROWS, [])
     assert "so small" in small.reason
-    monkeypatch.setattr("pyspark_lance.table.dml.choose_rewrite.WORTH_COUNTING_S", 0.0)
+    monkeypatch.setattr("pyspark_lance.table.dml.row_change.WORTH_COUNTING_S", 0.0)
     assert choose_rewrite(snapshot, ["k"], AUTO, count).mode is COLUMNS
     assert choose_rewrite(snapshot, [], AUTO, count).reason == "no column gets another value"
     assert len(calls) == 1
