@@ -70,6 +70,11 @@ def settings(plugin):
 
 def rows_read(session):
     """How many rows each scan of the newest query gave that looked for keys."""
+    return rows_of_nodes(session, "BatchScan", "RuntimeFilters: [dynamic")
+
+
+def rows_of_nodes(session, name, description):
+    """How many rows each node of such a name and description in the newest query gave."""
     session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     store = session._jsparkSession.sharedState().statusStore()
     newest = max(
@@ -79,7 +84,7 @@ def rows_read(session):
     nodes = store.planGraph(newest).allNodes()
     found = {}
     for node in map(nodes.apply, range(nodes.size())):
-        if "BatchScan" in node.name() and "RuntimeFilters: [dynamic" in node.desc():
+        if name in node.name() and description in node.desc():
             metrics = map(node.metrics().apply, range(node.metrics().size()))
             (number,) = (one.accumulatorId() for one in metrics if "output rows" in one.name())
             found[number] = int(values.apply(number).replace(",", ""))

@@ -15,7 +15,7 @@ from random_seeds import seeds
 
 from pyspark_lance import LanceTable
 
-from .conftest import rows_read, sql
+from .conftest import rows_of_nodes, rows_read, sql
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -104,6 +104,79 @@ def test_change_reads_only_rows_with_matching_keys(large, path, statement):
     (read,) = rows_read(large)
     assert read <= 20 + ROWS // 3  # no index knows the last fragment
     assert made.value == len(source)
+
+
+def rows_of_key_filters(session):
+    return rows_of_nodes(session, "Filter", "might_contain")
+
+
+UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+
+
+@pytest.mark.parametrize("clauses", [UPSERT, "WHEN MATCHED THEN DELETE"], ids=["upsert", "delete"])
+@pytest.mark.parametrize("kind", ["bigint", "string", *slow("int", "date", "decimal(9,2)")])
+def test_merge_without_index_shuffles_few_rows(large, settings, path, kind, clauses):
+    settings({"spark.sql.lance.keyFilterRows": "1000"})
+    keys = [*random.Random(3).sample(range(ROWS), ROWS - 3), None, None, None]
+    write(path, keys, kind, index=None)
+    made = large.sparkContext.accumulator(0)
+    value = KINDS[kind][1]
+    source = [(value(key), -1, "new") for key in range(0, 2 * ROWS, 60)]
+    source.append((None, -2, "new"))
+
+    def one(row):
+        made.add(1)
+        return row
+
+    large.createDataFrame(
+        large.sparkContext.parallelize(source, 2).map(one), f"k {kind}, n bigint, s string"
+    ).createOrReplaceTempView("s")
+    before = lance.dataset(path).to_table()
+    large.sql(f"MERGE INTO lance.`{path}` t USING s ON t.k = s.k {clauses}")
+    (kept,) = rows_of_key_filters(large)
+    wanted = {key for key, *_ in source if key is not None}
+    matched = [row for row in before.to_pylist() if row["k"] in wanted]
+    assert len(matched) <= kept <= len(matched) + ROWS // 50
+    assert made.value == len(source)
+    expected = [row for row in before.to_pylist() if row["k"] not in wanted]
+    if clauses == UPSERT:
+        expected += [{"k": key, "n": n, "s": s} for key, n, s in source]
+    assert content(path) == sorted(map(repr, expected))
+
+
+def test_merge_filters_by_all_keys_of_equal_bytes(large, settings, path):
+    settings({"spark.sql.lance.keyFilterRows": "1000"})
+    numbers = pa.array(range(ROWS), pa.int64())
+    floats = pa.array([0.0 if number % 2 else -0.0 for number in range(ROWS)])
+    lance.write_dataset(pa.table({"k": numbers, "f": floats, "n": numbers}), path)
+    rows = large.range(0, ROWS, 100).selectExpr("id AS k", "0D AS f", "-1L AS n")
+    rows.createOrReplaceTempView("s")
+    large.sql(f"MERGE INTO lance.`{path}` t USING s ON t.f = s.f AND t.k = s.k {UPSERT}")
+    (kept,) = rows_of_key_filters(large)
+    assert ROWS // 100 <= kept <= ROWS // 100 + ROWS // 50
+    found = lance.dataset(path).to_table()
+    assert found.num_rows == ROWS
+    assert sorted(found.filter(pc.field("n") == -1)["k"].to_pylist()) == [*range(0, ROWS, 100)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "index", "clauses"),
+    [
+        (str(ROWS + 1), None, UPSERT),
+        ("1000", "BTREE", UPSERT),
+        ("1000", None, f"{UPSERT} WHEN NOT MATCHED BY SOURCE THEN DELETE"),
+    ],
+    ids=["small table", "few keys that an index finds", "rows without a match"],
+)
+def test_merge_that_needs_no_key_filter_has_none(large, settings, path, rows, index, clauses):
+    settings({"spark.sql.lance.keyFilterRows": rows})
+    write(path, range(ROWS), index=index)
+    sources = large.range(0, 2 * ROWS, 60).selectExpr("id AS k", "-1L AS n", "'new' AS s")
+    sources.createOrReplaceTempView("s")
+    large.sql(f"MERGE INTO lance.`{path}` t USING s ON t.k = s.k {clauses}")
+    assert not rows_of_key_filters(large)
+    found = lance.dataset(path).to_table(["k"], filter="s = 'new'")["k"]
+    assert sorted(found.to_pylist()) == [*range(0, 2 * ROWS, 60)]
 
 
 def test_clustered_upsert_opens_only_files_of_keys(large, path):

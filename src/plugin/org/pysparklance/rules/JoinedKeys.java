@@ -50,21 +50,39 @@ final class JoinedKeys extends Rule<LogicalPlan> {
     boolean isBroadcast = isBroadcast(join, !isLeft);
     if (!isBroadcast) {
       boolean isSmall = isBroadcast(join, isLeft);
+      boolean isShuffled = scan(side).isOfRowChange()
+          && (!isSmall || isNeverBroadcast(join, isLeft));
+      LogicalPlan fewer = isShuffled ? KeyFilter.on(side, own, other, others, conf()) : null;
+      if (fewer != null) {
+        LogicalPlan shared = repartitioned(other, others);
+        return join.copy(isLeft ? fewer : shared, isLeft ? shared : fewer, join.joinType(),
+            join.condition(), join.hint());
+      }
       boolean hasSmallKeys = scan(side).isOfRowChange() && !isSmall ? mayBeSmall(other)
           : PartitionPruning.canBroadcastBySize(other, conf());
       if (!hasSmallKeys || isSmall && scan(side).table().rows() <= LanceScan.MAX_KEYS) {
         return join;
       }
-      // Partitioned as for the join, so that both reuse one exchange.
-      keysSide = new RepartitionByExpression(others, other, Option.empty(), Option.empty());
+      keysSide = repartitioned(other, others);
     }
     LogicalPlan filtered = filteredSide(side, own, keysSide, others, isBroadcast);
     return filtered == side ? join : join.copy(isLeft ? filtered : keysSide,
         isLeft ? keysSide : filtered, join.joinType(), join.condition(), join.hint());
   }
 
+  /** A side that is partitioned as for the join, so that both reuse one exchange. */
+  static LogicalPlan repartitioned(LogicalPlan side, Seq<Expression> keys) {
+    return new RepartitionByExpression(keys, side, Option.empty(), Option.empty());
+  }
+
   /** Whether one side of the join is broadcast. */
   private boolean isBroadcast(Join join, boolean left) { return isBroadcast(join, left, conf()); }
+
+  /** Whether a hint forbids it, as MERGE does where it counts the matches of each row. */
+  private static boolean isNeverBroadcast(Join join, boolean left) {
+    return left ? PartitionPruning.hintToNotBroadcastAndReplicateLeft(join.hint())
+        : PartitionPruning.hintToNotBroadcastAndReplicateRight(join.hint());
+  }
 
   static boolean isBroadcast(Join join, boolean left, SQLConf conf) {
     boolean isPossible = left ? PartitionPruning.canBuildBroadcastLeft(join.joinType())
@@ -77,9 +95,13 @@ final class JoinedKeys extends Rule<LogicalPlan> {
 
   /** Whether the number of rows may be small; that of Python rows or generators is unknown. */
   private boolean mayBeSmall(LogicalPlan plan) {
-    BigInt unknown = BigInt.apply(conf().defaultSizeInBytes());
-    return plan.stats().sizeInBytes().$less$eq(BigInt.apply(MAX_BYTES))
-        || plan.collectLeaves().exists(leaf -> leaf.stats().sizeInBytes().$greater$eq(unknown));
+    return plan.stats().sizeInBytes().$less$eq(BigInt.apply(MAX_BYTES)) || isUnknown(plan, conf());
+  }
+
+  /** Whether the size of a plan is unknown, as of Python rows or generators. */
+  static boolean isUnknown(LogicalPlan plan, SQLConf conf) {
+    BigInt unknown = BigInt.apply(conf.defaultSizeInBytes());
+    return plan.collectLeaves().exists(leaf -> leaf.stats().sizeInBytes().$greater$eq(unknown));
   }
 
   /** Whether one side is a Lance scan without a runtime filter, and the other side has its keys. */
@@ -94,7 +116,7 @@ final class JoinedKeys extends Rule<LogicalPlan> {
   }
 
   /** The scan below projections and filters, if it has no runtime filter yet. */
-  private static LanceScan scan(LogicalPlan side) {
+  static LanceScan scan(LogicalPlan side) {
     if (side instanceof Project || side instanceof Filter filter && !isPruned(filter.condition())) {
       return scan(((UnaryNode) side).child());
     }
@@ -103,7 +125,8 @@ final class JoinedKeys extends Rule<LogicalPlan> {
   }
 
   static boolean isPruned(Expression condition) {
-    return condition.exists(part -> part instanceof DynamicPruning);
+    return condition.exists(
+        part -> part instanceof DynamicPruning || part instanceof BloomFilterMightContain);
   }
 
   /** One side, with a runtime filter of its scan by keys of the other side. */
@@ -186,7 +209,7 @@ final class JoinedKeys extends Rule<LogicalPlan> {
         onlyInBroadcast, NamedExpression$.MODULE$.newExprId());
   }
 
-  private static <T> Seq<T> seq(T one) {
+  static <T> Seq<T> seq(T one) {
     return CollectionConverters.asScala(List.of(one)).toSeq();
   }
 }

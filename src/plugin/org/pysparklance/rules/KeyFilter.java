@@ -1,0 +1,96 @@
+package org.pysparklance.rules;
+
+import java.util.List;
+import java.util.Set;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.expressions.aggregate.BloomFilterAggregate;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUtils;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.IntegralType;
+import org.pysparklance.compat.PlanParts;
+import org.pysparklance.read.LanceScan;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.math.BigInt;
+
+/**
+ * Filters the rows of a large table that is changed by a Bloom filter of the keys of the source,
+ * so that rows without a match are neither shuffled nor sorted. Spark has such filters itself, but
+ * only for selective conditions on the other side.
+ */
+final class KeyFilter {
+  /** The minimum rows of the table: below, building the filter costs more than it saves. */
+  private static final String FEWEST_ROWS = "spark.sql.lance.keyFilterRows";
+  private static final String DEFAULT_ROWS = "1000000";
+  private static final long FEWEST_ITEMS = 100_000;
+  private static final long MOST_ITEMS = 4_000_000;
+  private static final long BITS_PER_ITEM = 10;
+  /** A source of more rows, times those of the table, has most of its keys. */
+  private static final long MOST_SOURCE = 4;
+  /** Types of which equal values have equal bytes. */
+  private static final Set<DataType> TYPES = Set.of(DataTypes.StringType, DataTypes.BinaryType,
+      DataTypes.DateType, DataTypes.TimestampType, DataTypes.TimestampNTZType);
+
+  private KeyFilter() {}
+
+  /** One side of a join with the filter; null if it does not pay, or keys have other types. */
+  static LogicalPlan on(LogicalPlan side, Seq<Expression> own, LogicalPlan other,
+      Seq<Expression> others, SQLConf conf) {
+    int[] hashed = IntStream.range(0, own.size())
+        .filter(i -> isHashed(own.apply(i).dataType())).toArray();
+    long items = hashed.length == 0 || !conf.runtimeFilterBloomFilterEnabled() ? 0
+        : items(JoinedKeys.scan(side), own, other, conf);
+    if (items == 0) {
+      return null;
+    }
+    Expression filter = new BloomFilterAggregate(hash(others, hashed), Literal.create(items,
+        DataTypes.LongType), Literal.create(BITS_PER_ITEM * items, DataTypes.LongType))
+        .toAggregateExpression();
+    Alias named = new Alias(filter, "keys", NamedExpression$.MODULE$.newExprId(),
+        CollectionConverters.asScala(List.<String>of()).toSeq(), Option.empty(),
+        CollectionConverters.asScala(List.<String>of()).toSeq());
+    Seq<Expression> none = CollectionConverters.asScala(List.<Expression>of()).toSeq();
+    LogicalPlan built = PlanParts.make(Aggregate.class, none, JoinedKeys.seq(named),
+        JoinedKeys.repartitioned(other, others));
+    Expression keys = PlanParts.make(ScalarSubquery.class, built, none,
+        NamedExpression$.MODULE$.newExprId(), none);
+    return new Filter(new BloomFilterMightContain(keys, hash(own, hashed)), side);
+  }
+
+  private static boolean isHashed(DataType type) {
+    return type instanceof IntegralType || type instanceof DecimalType || TYPES.contains(type);
+  }
+
+  private static Expression hash(Seq<Expression> keys, int[] places) {
+    List<Expression> some = IntStream.of(places).mapToObj(keys::apply).collect(Collectors.toList());
+    return new XxHash64(CollectionConverters.asScala(some).toSeq());
+  }
+
+  /** The size of the filter; 0 if there should be none. An index looks up few keys. */
+  private static long items(LanceScan scan, Seq<Expression> own, LogicalPlan source,
+      SQLConf conf) {
+    long rows = scan.table().rows();
+    if (rows < Long.parseLong(conf.getConfString(FEWEST_ROWS, DEFAULT_ROWS))) {
+      return 0;
+    }
+    boolean isIndexed = scan.prunable().map(one -> one.fieldNames()[0]).anyMatch(
+        name -> own.exists(key -> key.references().exists(one -> one.name().equals(name))));
+    if (JoinedKeys.isUnknown(source, conf)) {
+      return isIndexed ? 0 : MOST_ITEMS;
+    }
+    Statistics known = source.stats();
+    BigInt count = known.rowCount().isDefined() ? (BigInt) known.rowCount().get()
+        : known.sizeInBytes().$div(EstimationUtils.getSizePerRow(source.output(),
+            known.attributeStats()));
+    boolean isFew = count.$less$eq(BigInt.apply(LanceScan.MAX_KEYS));
+    return isFew && isIndexed || count.$greater(BigInt.apply(MOST_SOURCE * rows)) ? 0
+        : count.max(BigInt.apply(FEWEST_ITEMS)).min(BigInt.apply(MOST_ITEMS)).toLong();
+  }
+}
