@@ -30,8 +30,10 @@ final class KeyFilter {
   private static final String FEWEST_ROWS = "spark.sql.lance.keyFilterRows";
   private static final String DEFAULT_ROWS = "1000000";
   private static final long FEWEST_ITEMS = 100_000;
-  private static final long MOST_ITEMS = 4_000_000;
-  private static final long BITS_PER_ITEM = 10;
+  private static final long MOST_ITEMS = 8_000_000;
+  private static final long BITS_PER_ITEM = 8;
+  /** Spark's sizes of rows may count half of them. */
+  private static final long MARGIN = 2;
   /** A source of more rows, times those of the table, has most of its keys. */
   private static final long MOST_SOURCE = 4;
   /** Types of which equal values have equal bytes. */
@@ -83,7 +85,7 @@ final class KeyFilter {
     boolean isIndexed = scan.prunable().map(one -> one.fieldNames()[0]).anyMatch(
         name -> own.exists(key -> key.references().exists(one -> one.name().equals(name))));
     if (JoinedKeys.isUnknown(source, conf)) {
-      return isIndexed ? 0 : MOST_ITEMS;
+      return isIndexed ? 0 : MOST_ITEMS / MARGIN;
     }
     Statistics known = source.stats();
     BigInt count = known.rowCount().isDefined() ? (BigInt) known.rowCount().get()
@@ -91,6 +93,7 @@ final class KeyFilter {
             known.attributeStats()));
     boolean isFew = count.$less$eq(BigInt.apply(LanceScan.MAX_KEYS));
     return isFew && isIndexed || count.$greater(BigInt.apply(MOST_SOURCE * rows)) ? 0
-        : count.max(BigInt.apply(FEWEST_ITEMS)).min(BigInt.apply(MOST_ITEMS)).toLong();
+        : count.$times(BigInt.apply(MARGIN)).max(BigInt.apply(FEWEST_ITEMS))
+            .min(BigInt.apply(MOST_ITEMS)).toLong();
   }
 }
