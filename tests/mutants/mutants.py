@@ -485,11 +485,8 @@ MUTANTS = (
     Mutant(
         "a change holds up the others while its version is confirmed",
         "commit/commit_loop.py",
-        "            result = self._find_or_put()\n        if result",
-        "            result = self._find_or_put()\n"
-        "            if result and self._version.state is PutState.WRITTEN:\n"
-        "                return self._finish(result) if self._version.confirm() else None\n"
-        "        if result",
+        "        return self._finish(found.result) if",
+        "            return self._finish(found.result) if",
         ("tests/commit/test_catch_up.py",),
     ),
     Mutant(

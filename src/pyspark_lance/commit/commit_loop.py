@@ -49,7 +49,6 @@ from pyspark_lance.commit.manifest_committer import (
     CommitResult,
     ConditionalPutCommitHandler,
     ManifestCommitter,
-    PutState,
     TableGoneError,
     check_conditional_puts,
     table_was_replaced,
@@ -264,10 +263,12 @@ class _Commit:
             turn.close()
             if not self.is_outcome_unknown:
                 check_cancelled()
-            result = self._find_or_put()
-        if result is None or self._version.state is not PutState.WRITTEN:
-            return result
-        return self._finish(result) if self._version.confirm() else None
+            found = self._find_or_build()
+            if not isinstance(found, CandidateVersion):
+                return found
+            if not self._version.put(found):
+                return None
+        return self._finish(found.result) if self._version.confirm() else None
 
     def _catch_up(self) -> CommitResult | None:
         """Check conflicts with the versions committed since the plan, as far as there are any.
@@ -299,8 +300,8 @@ class _Commit:
                 affected_rows.get(fragment_id)  # loads them before the lock
         return found
 
-    def _find_or_put(self) -> CommitResult | None:
-        """Put the next version, or find the one of an earlier call."""
+    def _find_or_build(self) -> CommitResult | CandidateVersion | None:
+        """Find the version of an earlier call, or build the next one; None to try again."""
         self.listed_at_s = self._environment.monotonic()
         pending = self._version.unknown_outcome
         if pending is not None:
@@ -312,7 +313,7 @@ class _Commit:
         if self._commit_request.create is not None:
             if location is not None:
                 return self._resolve_existing_table()
-            return self._put(None, self._planned)
+            return self._build(None, self._planned)
         if location is None:
             raise TableNotFoundError(f"there is no table at {self._store.uri}")
         try:
@@ -330,7 +331,7 @@ class _Commit:
             )
         latest, newer = self._read_newer_versions(latest)
         found = self._find_committed(lambda: latest, newer)
-        return found or self._put(latest, self._rebase(latest, newer))
+        return found or self._build(latest, self._rebase(latest, newer))
 
     def _find_newest(self) -> ManifestLocation | None:
         """Return the newest version, as far as an earlier listing shows it; then by a new one.
@@ -532,9 +533,10 @@ class _Commit:
                 f"{self._store.uri}/{deletion_path(fragment.id, file)}",
             ) from error
 
-    # Building and putting -------------------------------------------------------------------
+    # Building -------------------------------------------------------------------------------
 
-    def _put(self, latest: ManifestFile | None, transaction: Transaction) -> CommitResult | None:
+    def _build(self, latest: ManifestFile | None, transaction: Transaction) -> CandidateVersion:
+        """Build the version after ``latest``, and write its transaction file."""
         current = TableState(latest.manifest, latest.indices) if latest is not None else None
         state = next_manifest(
             current,
@@ -557,7 +559,7 @@ class _Commit:
         path = manifest_path(manifest.version, scheme)
         location = ManifestLocation(path, manifest.version, scheme, len(data))
         result = CommitResult(manifest.version, manifest, state.indices, transaction, location)
-        return result if self._version.put(CandidateVersion(result, data, latest)) else None
+        return CandidateVersion(result, data, latest)
 
     def _read_restored(self, transaction: Transaction) -> TableState | None:
         """Read the version that a Restore returns to."""

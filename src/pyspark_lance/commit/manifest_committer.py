@@ -169,7 +169,7 @@ class ManifestCommitter:
         if is_same is None:  # the listing may be stale
             is_same = self._is_same(before, [replace(before.location, identity="")])
         if not is_same:
-            raise is_table_dropped(self._store)
+            raise table_was_dropped(self._store)
         return True
 
     def confirm(self) -> bool:
@@ -216,7 +216,7 @@ class ManifestCommitter:
         if is_same is False:
             return table_was_replaced(self._store.uri)
         if before is not None and is_same is None and not self._shares_files(before, wanted):
-            return is_table_dropped(self._store)
+            return table_was_dropped(self._store)
         if self._was_cleaned_up(wanted):
             return RetryableCommitError(
                 "files of the version that is restored were cleaned up",
@@ -325,7 +325,7 @@ def table_was_replaced(uri: str) -> CommitConflictError:
     )
 
 
-def is_table_dropped(store: ObjectStore) -> TableGoneError:
+def table_was_dropped(store: ObjectStore) -> TableGoneError:
     """Return the error for a table without any version."""
     return TableGoneError(
         "the table was dropped or replaced during the operation",

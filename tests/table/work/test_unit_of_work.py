@@ -6,6 +6,7 @@ import contextvars
 import fcntl
 import os
 import threading
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -26,6 +27,7 @@ from pyspark_lance.commit.manifest_committer import (
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError, StorageError
 from pyspark_lance.format.operation import Append, CreateIndex, UpdateConfig, UpdateMap
 from pyspark_lance.metafile.paths import VERSIONS, index_path
+from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.index.segments import IndexDetails, IndexFiles, new_index_entry
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -325,3 +327,20 @@ def test_index_files_stay_only_if_this_work_committed(table, is_done):
 
     assert (UnitOfWork(table, settings).run(attempt) is None) == is_done
     assert table.store().exists(path) != is_done
+
+
+def test_append_reaches_store_in_eight_calls(tmp_path, monkeypatch):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"a": [1]}))
+    stacks = []
+    put = LocalStore.put_if_absent
+
+    def noted_put(store, name, *arguments, **options):
+        if name.startswith("_versions"):
+            names = [frame.name for frame in traceback.extract_stack()[:-1]]
+            stacks.append(names[names.index("commit_write") + 1 :])
+        return put(store, name, *arguments, **options)
+
+    monkeypatch.setattr(LocalStore, "put_if_absent", noted_put)
+    write_table(path, pa.table({"a": [2]}))
+    assert [len(one) <= 8 for one in stacks] == [True], stacks

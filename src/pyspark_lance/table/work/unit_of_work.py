@@ -93,51 +93,49 @@ class UnitOfWork:
         ``attempt``: opens the newest version itself, each time. The timeout starts with the first
         conflict, so a long job may run twice.
         """
-
-        def until_done(work: UnitOfWork) -> _R:
-            missing = ""
-            turns: AbstractContextManager[object] = nullcontext()
-            expected = self._expects_conflicts()
-            if expected:
-                turns = work.lock_for_change(TURN_S)
-            is_first = True
+        missing = ""
+        expected = self._expects_conflicts()
+        lock: AbstractContextManager[object] = (
+            self.lock_for_change(TURN_S) if expected else nullcontext()
+        )
+        is_first = True
+        with self._finish_files():
             while True:
                 try:
-                    with turns:
-                        done = attempt(work)
+                    with lock:
+                        done = attempt(self)
                     if is_first and not expected:
                         self._forget_conflicts()
                     return done
                 except RetryableCommitError as error:
                     if is_first:
                         self._remember_conflict()
-                    work.wait_for_retry(error)
+                    self.wait_for_retry(error)
                 except MissingFileError as error:
                     # A cleanup may have removed files of old versions; the newest version has all
                     # of its files.
-                    if error.where == missing or not work.retries.plan_again():
+                    if error.where == missing or not self.retries.plan_again():
                         raise
                     missing = error.where
                     logger.info("planning again, because a file was removed: %s", error.where)
                 # A retry keeps the lock until it is done; concurrent first attempts wait before
                 # their commit.
-                turns, is_first = work.lock_for_change(min(work.retries.left_s, _AGAIN_S)), False
-
-        return self.once(until_done)
+                lock, is_first = self.lock_for_change(min(self.retries.left_s, _AGAIN_S)), False
 
     def once(self, attempt: Callable[[UnitOfWork], _R]) -> _R:
-        """Run a single attempt of an operation that the caller retries.
+        """Run a single attempt of an operation that the caller retries."""
+        with self._finish_files():
+            return attempt(self)
 
-        Afterwards, unreferenced files are removed, and old versions if automatic cleanup is
-        configured.
-        """
+    @contextmanager
+    def _finish_files(self) -> Iterator[None]:
+        """Remove unreferenced files afterwards; old versions, too, if automatic cleanup is on."""
         try:
-            done = attempt(self)
+            yield
         finally:
             self._remove_files()
         if self._landed is not None:
             clean_up_after(self._table, self._landed)
-        return done
 
     def _expects_conflicts(self) -> bool:
         """Return whether the last operations of this process on the table had conflicts.

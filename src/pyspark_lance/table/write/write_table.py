@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pyspark_lance.commit.apply_operation import CreateOptions
 from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.commit_loop import CommitRequest
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.commit.manifest_committer import CommitResult, table_was_replaced
@@ -100,23 +101,22 @@ class _Write:
         try:
             if settings.replace_where is not None:
                 return self._replace_rows(work)
-            if settings.overwrite:
-                return self._overwrite(work)
-            return self._append(work)
+            request = self._overwrite(work) if settings.overwrite else self._append(work)
+            return None if request is None else work.commit(request)
         except RetryableCommitError:
             self._is_overtaken = True
             raise
 
-    def _append(self, work: UnitOfWork) -> CommitResult | None:
-        """Append the rows, and with mergeSchema their additional columns."""
+    def _append(self, work: UnitOfWork) -> CommitRequest | None:
+        """Return the request that appends the rows, and with mergeSchema their new columns."""
         if self._plan.settings.merge_schema:
             return self._append_with_columns(work)
         if not self._files:
             return None
         if self._is_overtaken:
             newest = self._newest()
-            return self._commit(work, self._added(newest.schema), newest)
-        return self._commit(work, Append(fragments=self._files))
+            return self._request(work, self._added(newest.schema), newest)
+        return self._request(work, Append(fragments=self._files))
 
     def _added(self, schema: LanceSchema) -> Append:
         return Append(fragments=self._with_ids_of(schema))
@@ -127,11 +127,11 @@ class _Write:
         ids = same_columns(written, match_columns(schema, written.to_arrow()))
         return tuple(renumbered(fragment, ids) for fragment in self._files)
 
-    def _append_with_columns(self, work: UnitOfWork) -> CommitResult | None:
+    def _append_with_columns(self, work: UnitOfWork) -> CommitRequest | None:
         newest = self._newest()
         schema = merged_table_schema(newest, self._plan.request.schema.to_arrow())
         if schema == newest.schema:
-            return self._commit(work, self._added(schema), newest) if self._files else None
+            return self._request(work, self._added(schema), newest) if self._files else None
         first_id = newest.manifest.max_fragment_id
         numbered = (
             replace(fragment, id=number)
@@ -144,22 +144,22 @@ class _Write:
             schema=schema,
             preserves_nullability=True,
         )
-        return self._commit(work, operation, newest)
+        return self._request(work, operation, newest)
 
-    def _overwrite(self, work: UnitOfWork) -> CommitResult | None:
-        """Replace all rows."""
+    def _overwrite(self, work: UnitOfWork) -> CommitRequest:
+        """Return the request that replaces all rows."""
         newest = None
         if self._is_overtaken:
             newest = self._newest()
             check_overwrite(newest.schema, self._plan.table_schema, self._plan.settings)
         if self._plan.settings.source_version is None:
-            return self._commit(work, _overwrite(self._plan, self._files), newest)
+            return self._request(work, _overwrite(self._plan, self._files), newest)
         self._check_source((newest or self._newest()).version)
         from pyspark_lance.table.dml.read_set import EVERYTHING  # noqa: PLC0415
 
         # Concurrent appends are not part of the read set.
         reads = replace(EVERYTHING, appends_too=True)
-        return self._commit(work, _overwrite(self._plan, self._files), newest, reads)
+        return self._request(work, _overwrite(self._plan, self._files), newest, reads)
 
     def _check_source(self, newest: int) -> None:
         check_source(newest, self._plan.settings, self._plan.request.table.uri)
@@ -210,19 +210,19 @@ class _Write:
             raise table_was_replaced(newest.store.uri)
         return newest
 
-    def _commit(
+    def _request(
         self,
         work: UnitOfWork,
         operation: Operation,
         newest: Snapshot | None = None,
         reads: ReadSet | None = None,
-    ) -> CommitResult | None:
-        """Commit on the planned version, or on a newer one that was checked."""
+    ) -> CommitRequest:
+        """Return a request on the planned version, or on a newer one that was checked."""
         plan = self._plan
         base = plan.base if newest is None else BaseVersion.of(newest.manifest)
-        commit_request = work.propose(base, operation, uuid=plan.transaction_uuid)
+        request = work.propose(base, operation, uuid=plan.transaction_uuid)
         version = plan.request.file_version if isinstance(operation, Overwrite) else None
-        return work.commit(replace(commit_request, data_storage_version=version, reads=reads))
+        return replace(request, data_storage_version=version, reads=reads)
 
 
 def _create(plan: WritePlan, files: tuple[Fragment, ...], work: UnitOfWork) -> CommitResult | None:
