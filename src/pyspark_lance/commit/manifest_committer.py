@@ -105,23 +105,23 @@ class ManifestCommitter:
         """The version that was sent to the store and may or may not be in the history."""
         return self._sent if self.state in (PutState.SENT, PutState.WRITTEN) else None
 
-    def put(self, wanted: CandidateVersion) -> bool:
+    def put(self, candidate: CandidateVersion) -> bool:
         """Put the manifest, and return whether it exists and is ours; ``confirm`` must follow.
 
         Raises:
             StorageError: The outcome is unknown.
         """
         was_outcome_unknown = self.unknown_outcome is not None
-        self._sent, self.state = wanted, PutState.SENT
-        location = wanted.result.location
+        self._sent, self.state = candidate, PutState.SENT
+        location = candidate.result.location
         try:
-            outcome = self._handler.put(self._store, location, wanted.data, uuid=self._uuid)
+            outcome = self._handler.put(self._store, location, candidate.data, uuid=self._uuid)
         except UnsupportedFeatureError:  # raised before anything was sent
             self.state = PutState.SENT if was_outcome_unknown else PutState.UNSENT
             raise
         match outcome:
             case Undecided(cause):
-                self._sent = replace(wanted, cause=cause)
+                self._sent = replace(candidate, cause=cause)
                 return False
             case LostRace():
                 # The request before this one may have won an earlier race for the number.
@@ -184,40 +184,40 @@ class ManifestCommitter:
             TableGoneError: The table was removed; so was the manifest.
             StorageError: The outcome is unknown.
         """
-        wanted = self._sent
-        if wanted is None or self.state is not PutState.WRITTEN:
+        candidate = self._sent
+        if candidate is None or self.state is not PutState.WRITTEN:
             raise AssertionError("no manifest was written")
-        number = wanted.result.version
+        number = candidate.result.version
         wrong: CommitConflictError | None = None
         for is_last in (False, True):
             newest = newest_versions(self._store, 2)
             if newest and newest[0].version > number:
-                return self._is_in_history(wanted)
+                return self._is_in_history(candidate)
             if not is_last:
                 below = [location for location in newest if location.version < number]
-                wrong = self._placement_error(wanted, below)
+                wrong = self._placement_error(candidate, below)
                 if wrong is None:
                     self.state = PutState.COMMITTED
                     return True
         assert wrong is not None
-        self._rollback(wanted)
+        self._rollback(candidate)
         newest = newest_versions(self._store, 1)
         if newest and newest[0].version > number:  # a newer version appeared meanwhile
             self.state = PutState.WRITTEN
-            return self._is_in_history(wanted)
+            return self._is_in_history(candidate)
         raise wrong
 
     def _placement_error(
-        self, wanted: CandidateVersion, below: Sequence[ManifestLocation]
+        self, candidate: CandidateVersion, below: Sequence[ManifestLocation]
     ) -> CommitConflictError | None:
         """Return the error if our manifest, the newest one, belongs to another table."""
-        before = wanted.before
+        before = candidate.before
         is_same = True if before is None else self._is_same(before, below)
         if is_same is False:
             return table_was_replaced(self._store.uri)
-        if before is not None and is_same is None and not self._shares_files(before, wanted):
+        if before is not None and is_same is None and not self._shares_files(before, candidate):
             return table_was_dropped(self._store)
-        if self._was_cleaned_up(wanted):
+        if self._was_cleaned_up(candidate):
             return RetryableCommitError(
                 "files of the version that is restored were cleaned up",
                 self._store.uri,
@@ -226,36 +226,36 @@ class ManifestCommitter:
             )
         return None
 
-    def _shares_files(self, before: ManifestFile, wanted: CandidateVersion) -> bool:
+    def _shares_files(self, before: ManifestFile, candidate: CandidateVersion) -> bool:
         """Return whether a file exists that our version shares with the one it is derived from."""
-        paths = files_of(wanted.result.manifest.fragments)
+        paths = files_of(candidate.result.manifest.fragments)
         kept = sorted(paths & files_of(before.manifest.fragments)) or sorted(paths)
         return not kept or self._store.exists(kept[0])
 
-    def _was_cleaned_up(self, wanted: CandidateVersion) -> bool:
+    def _was_cleaned_up(self, candidate: CandidateVersion) -> bool:
         """Return whether the restored version was removed; other clients ignore cleanup marks."""
-        result = wanted.result
-        if not isinstance(result.transaction.operation, Restore) or wanted.before is None:
+        result = candidate.result
+        if not isinstance(result.transaction.operation, Restore) or candidate.before is None:
             return False
         files = files_of(result.manifest.fragments, own=True)
-        files -= files_of(wanted.before.manifest.fragments)
+        files -= files_of(candidate.before.manifest.fragments)
         return bool(missing_files(self._store, files))
 
-    def _is_in_history(self, wanted: CandidateVersion) -> bool:
+    def _is_in_history(self, candidate: CandidateVersion) -> bool:
         """Return whether the newer versions are derived from our manifest."""
-        outcome = self._outcome(wanted, was_put=True)
+        outcome = self._outcome(candidate, was_put=True)
         if outcome is CommitOutcome.LOST:
             logger.info(
-                "other commits outran version %d of %s", wanted.result.version, self._store.uri
+                "other commits outran version %d of %s", candidate.result.version, self._store.uri
             )
-            self._rollback(wanted)
+            self._rollback(candidate)
         elif outcome is CommitOutcome.IN_HISTORY:
             self.state = PutState.COMMITTED
         return outcome is CommitOutcome.IN_HISTORY
 
-    def _outcome(self, wanted: CandidateVersion, *, was_put: bool = False) -> CommitOutcome:
+    def _outcome(self, candidate: CandidateVersion, *, was_put: bool = False) -> CommitOutcome:
         """Determine the outcome of our version from the newer ones."""
-        number = wanted.result.version
+        number = candidate.result.version
 
         def find_outcome() -> CommitOutcome:
             versions = {location.version: location for location in list_versions(self._store)}
@@ -268,27 +268,27 @@ class ManifestCommitter:
                 and number in versions
                 and newer[0].modified_ns <= versions[number].modified_ns
             )
-            outcome = outcome_of(self._store, self._work(wanted, was_put and not is_late), newer)
+            outcome = outcome_of(self._store, self._work(candidate, was_put and not is_late), newer)
             return CommitOutcome.LOST if is_late and outcome is CommitOutcome.UNKNOWN else outcome
 
         return retry_if_removed(self._store, find_outcome)
 
-    def _work(self, wanted: CandidateVersion, was_put: bool) -> Work:
-        result = wanted.result
+    def _work(self, candidate: CandidateVersion, was_put: bool) -> Work:
+        result = candidate.result
         return Work(
             result.transaction.operation,
-            wanted.before.manifest if wanted.before is not None else None,
+            candidate.before.manifest if candidate.before is not None else None,
             TableState(result.manifest, result.indices),
             was_put,
         )
 
-    def _rollback(self, wanted: CandidateVersion) -> None:
+    def _rollback(self, candidate: CandidateVersion) -> None:
         """Remove a manifest of ours that no version is derived from.
 
         In a table that was created again, the number may belong to another manifest.
         """
-        if transaction_uuid_at(self._store, wanted.result.location) == self._uuid:
-            self._store.delete(wanted.result.location.path)
+        if transaction_uuid_at(self._store, candidate.result.location) == self._uuid:
+            self._store.delete(candidate.result.location.path)
         self.state = PutState.UNSENT
 
     def _is_same(self, before: ManifestFile, newest: Sequence[ManifestLocation]) -> bool | None:
