@@ -36,7 +36,7 @@ from harness import print_table, run, write
 from s3_server import S3Server, running_server
 from support.row_changes import upsert
 
-from pyspark_lance.commit.commit_loop import Retries
+from pyspark_lance.commit.retries import Retries
 
 KEYS = {"upsert": 10_000, "single": 10_000, "hot": 200}
 UPSERTED = {"upsert": 20, "single": 1, "hot": 20}

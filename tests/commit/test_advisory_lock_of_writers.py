@@ -25,7 +25,7 @@ from commit_tables import (
 )
 
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.commit_loop import Environment, Retries
+from pyspark_lance.commit.retries import Environment, Retries
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.operation import Append, UpdateConfig, UpdateMap
 from pyspark_lance.metafile.paths import TRANSACTIONS, VERSIONS
@@ -34,7 +34,8 @@ from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work import unit_of_work
-from pyspark_lance.table.work.unit_of_work import CommitSettings, UnitOfWork
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 LONG_S = 120.0  # longer than any wait that succeeds
 

@@ -24,8 +24,9 @@ from commit_tables import (
 from faulty_store import FaultyStore
 
 from pyspark_lance.commit import commit_loop
-from pyspark_lance.commit.commit_loop import CommitRequest, Environment, Retries
+from pyspark_lance.commit.commit_loop import CommitRequest
 from pyspark_lance.commit.conflict_check import ConflictChecks, ReadSet
+from pyspark_lance.commit.retries import Environment, Retries
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.operation import Delete, Rewrite, RewriteGroup, Update
 from pyspark_lance.metafile.deletion_file import read_deletion_file

@@ -6,7 +6,7 @@ import pytest
 from commit_tables import append, create_table, latest
 from faulty_store import Fault, FaultyStore
 
-from pyspark_lance.commit.manifest_committer import (
+from pyspark_lance.commit.commit_handler import (
     Committed,
     ConditionalPutCommitHandler,
     LostRace,

@@ -10,13 +10,8 @@ import pytest
 from commit_tables import SCHEMA, new_fragment
 from pyroaring import BitMap
 
-from pyspark_lance.commit.conflict import (
-    NUM_BYTES,
-    RULES,
-    Resolution,
-    check_conflict,
-    key_filter_message,
-)
+from pyspark_lance.commit.conflict import RULES, Resolution, check_conflict
+from pyspark_lance.commit.inserted_keys import NUM_BYTES, key_filter_message
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import BasePath

@@ -9,7 +9,7 @@ from commit_tables import SCHEMA, new_fragment
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyspark_lance.commit.conflict import Rebased, RowConflict, rebase
+from pyspark_lance.commit.rebase import Rebased, RowConflict, rebase
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType, DeletionVector
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Delete, Update

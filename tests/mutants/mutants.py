@@ -492,8 +492,8 @@ MUTANTS = (
     Mutant(
         "a version is not confirmed after its put",
         "commit/commit_loop.py",
-        "return self._finish(result) if self._version.confirm() else None",
-        "return self._finish(result)",
+        "return self._finish(found.result) if self._version.confirm() else None",
+        "return self._finish(found.result)",
         ("tests/commit/test_gaps_and_unknown_outcomes.py",),
     ),
     Mutant(
@@ -660,8 +660,8 @@ MUTANTS = (
     Mutant(
         "work that met a conflict is overtaken again and again",
         "table/work/unit_of_work.py",
-        "turns, is_first = work.lock_for_change(min(work.retries.left_s, _AGAIN_S)), False",
-        "turns, is_first = nullcontext(), False",
+        "lock, is_first = self.lock_for_change(min(self.retries.left_s, _AGAIN_S)), False",
+        "lock, is_first = nullcontext(), False",
         ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
     Mutant(
@@ -688,8 +688,8 @@ MUTANTS = (
     Mutant(
         "works that will meet a conflict do all twice",
         "table/work/unit_of_work.py",
-        "            if expected:\n",
-        "            if False:\n",
+        "if expected else nullcontext()",
+        "if False else nullcontext()",
         ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
     Mutant(
@@ -736,7 +736,7 @@ MUTANTS = (
     ),
     Mutant(
         "writers that others passed over wait ever longer",
-        "commit/commit_loop.py",
+        "commit/retries.py",
         "_SLOTS = (4, 16, 64, 32, 16, 8, 4, 2, 1)",
         "_SLOTS = (4, 16, 64)",
         ("tests/commit/test_advisory_lock_of_writers.py",),
@@ -799,14 +799,14 @@ MUTANTS = (
     ),
     Mutant(
         "two commits may change the same row",
-        "commit/conflict.py",
+        "commit/rebase.py",
         "if deleted.intersects(mine):",
         "if deleted.is_empty and deleted.intersects(mine):",
         ("tests/commit/test_rebase.py",),
     ),
     Mutant(
         "rebased deletions forget those of the other commit",
-        "commit/conflict.py",
+        "commit/rebase.py",
         "merged[fragment_id] = deleted.union(mine)",
         "merged[fragment_id] = mine",
         ("tests/commit/test_rebase.py",),
@@ -827,7 +827,7 @@ MUTANTS = (
     ),
     Mutant(
         "a retry more than asked for",
-        "commit/commit_loop.py",
+        "commit/retries.py",
         "if self.attempts >= self._most:",
         "if self.attempts > self._most:",
         ("tests/commit/test_commit_loop.py",),
@@ -1394,8 +1394,8 @@ MUTANTS = (
     Mutant(
         "a version that came too late counts as made where others did the same",
         "commit/manifest_committer.py",
-        "self._work(wanted, was_put and not is_late)",
-        "self._work(wanted, was_put)",
+        "self._work(candidate, was_put and not is_late)",
+        "self._work(candidate, was_put)",
         ("tests/commit/test_commit_loop.py",),
     ),
     # Nearest rows
@@ -1909,14 +1909,14 @@ MUTANTS = (
     ),
     Mutant(
         "deletions move onto other data files",
-        "commit/conflict.py",
+        "commit/rebase.py",
         "if fragment.files != planned.files or fragment.physical_rows != planned.physical_rows:",
         "if fragment.physical_rows != planned.physical_rows:",
         ("tests/commit/test_rebase.py",),
     ),
     Mutant(
         "a fragment without a row stays",
-        "commit/conflict.py",
+        "commit/rebase.py",
         "if len(vector) >= now[i].physical_rows}",
         "if len(vector) > now[i].physical_rows}",
         ("tests/commit/test_commit_loop.py",),
@@ -2341,7 +2341,7 @@ MUTANTS = (
     # Found by chance
     Mutant(
         "a rebase forgets what others said of a fragment",
-        "commit/conflict.py",
+        "commit/rebase.py",
         "replace(now[fragment_id], deletion_file=file)",
         "replace(ours[fragment_id], deletion_file=file)",
         ("tests/commit/test_rebase.py::test_rebase_keeps_concurrent_fragment_metadata",),
@@ -2369,7 +2369,7 @@ MUTANTS = (
     ),
     Mutant(
         "a rebase writes deletion files of fragments that go",
-        "commit/conflict.py",
+        "commit/rebase.py",
         "        if fragment_id not in emptied:\n",
         "        if True:\n",
         ("tests/commit/test_rebase.py::test_rebase_merges_distinct_rows_and_refuses_shared_rows",),
@@ -2506,7 +2506,7 @@ MUTANTS = (
     ),
     Mutant(
         "a part of a descriptor is stored as a plain struct",
-        "spark/types/write_schema.py",
+        "spark/types/blob_types.py",
         "        if BLOB_FILE in kind.names:\n",
         "        if False:\n",
         (_COLUMNS_OF_DESCRIPTORS,),
@@ -2549,7 +2549,7 @@ MUTANTS = (
     ),
     Mutant(
         "blobs of exactly the limit get an object",
-        "datafile/blob_values.py",
+        "datafile/blob_records.py",
         "len(piece) <= objects[1].inline",
         "len(piece) < objects[1].inline",
         ("tests/table/rows/test_managed_blobs.py",),
@@ -3345,7 +3345,7 @@ MUTANTS = (
     ),
     Mutant(
         "a manifest is believed to have as many rows as it says",
-        "table/version/row_counts.py",
+        "table/version/confirmed_rows.py",
         "TRUSTED_ROWS: Final = 1 << 20\n",
         "TRUSTED_ROWS: Final = 1 << 40\n",
         ("tests/table/verify/test_hostile_numbers.py",),
@@ -3366,7 +3366,7 @@ MUTANTS = (
     ),
     Mutant(
         "a version is compared with its number alone",
-        "table/version/table.py",
+        "table/version/table_identity.py",
         "if expected and expected != TableIdentity.of(found).stamp:",
         "if expected and not TableIdentity.of(found).stamp:",
         ("tests/table/version/test_snapshots.py", "tests/table/cdf/test_streams.py"),

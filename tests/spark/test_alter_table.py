@@ -10,7 +10,7 @@ from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.spark.sql.alter_table import alter_table
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import CommitSettings
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 _ITEM = {"x": 1}
 

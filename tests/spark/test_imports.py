@@ -32,7 +32,7 @@ ROW_CHANGES = (
 OLD_FILES = (
     "pyspark_lance.datafile.v2_0", "pyspark_lance.codec.v2_0.variable_width",
     "pyspark_lance.datafile.v0_1.field_reader", "pyspark_lance.datafile.v0_1.statistics",
-    "pyspark_lance.table.rows.fragment_reader",
+    "pyspark_lance.table.rows.legacy_pruning",
 )  # fmt: skip
 WRITERS = ("pyspark_lance.datafile.writer", "pyspark_lance.codec.structural", "pyarrow.compute")
 # The table has none.

@@ -21,7 +21,7 @@ from pyspark.sql.variant_utils import VariantUtils
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.spark.types.spark_types import variants_as_text
+from pyspark_lance.spark.types.variant_text import variants_as_text
 from pyspark_lance.spark.types.write_schema import stored_schema
 
 DOCUMENTS = [

@@ -10,14 +10,9 @@ import numpy as np
 
 from pyspark_lance.commit import commit_loop
 from pyspark_lance.commit.apply_operation import CreateOptions
-from pyspark_lance.commit.commit_loop import (
-    DEFAULT_RETRIES,
-    DEFAULT_TIMEOUT_S,
-    CommitRequest,
-    Environment,
-    Retries,
-)
-from pyspark_lance.commit.manifest_committer import ConditionalPutCommitHandler
+from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
+from pyspark_lance.commit.commit_loop import CommitRequest
+from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, Environment, Retries
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import DataFile, Fragment, new_data_file_name

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from local_changes import merge_rows, update_all, update_rows
 
-from pyspark_lance.commit.commit_loop import Environment
-from pyspark_lance.commit.manifest_committer import ConditionalPutCommitHandler
+from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
+from pyspark_lance.commit.retries import Environment
 from pyspark_lance.table.dml.merge import Match, MergeClause
 from pyspark_lance.table.dml.row_change import RowAction
 

@@ -17,7 +17,7 @@ from stale_mount import stale_mount
 from table_access import append, read_ours, write_table
 from temporary_folders import memory_folder
 
-from pyspark_lance.commit.commit_loop import Environment
+from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import LanceError, StorageError
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.verify.verify import verify

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.decode_memory import (
     BatchTooLargeError,
-    require,
     require_decode_memory,
     require_memory_for_items,
 )

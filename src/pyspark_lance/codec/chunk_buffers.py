@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.decode_memory import require
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 

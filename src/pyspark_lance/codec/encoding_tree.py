@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.compressive.bit_packed import INLINE_BIT_PACKING, OUT_OF_LINE_BIT_PACKING
 from pyspark_lance.codec.compressive.block_compression import GENERAL
 from pyspark_lance.codec.compressive.encoding_record import (
@@ -31,7 +32,6 @@ from pyspark_lance.codec.compressive.fsst import FSST
 from pyspark_lance.codec.compressive.packed_struct import PACKED_STRUCT, VARIABLE_PACKED_STRUCT
 from pyspark_lance.codec.compressive.run_length import RUN_LENGTH
 from pyspark_lance.codec.compressive.variable_width import VARIABLE
-from pyspark_lance.codec.decode_memory import require, unsupported
 from pyspark_lance.codec.levels import LevelArray
 from pyspark_lance.codec.values import FixedWidthValues
 

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.decode_memory import unsupported
+from pyspark_lance.codec.checks import unsupported
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
 
 _ARRAY: Final = 0x80000000

@@ -22,7 +22,7 @@ from pyspark_lance.codec.bit_packing import (
     unpack_blocks,
     unpack_one_bit_blocks,
 )
-from pyspark_lance.codec.decode_memory import require, unsupported
+from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.leaf_column import (
     ALL_VALID_ITEM,

@@ -7,34 +7,17 @@ whose values it never read, a replaced map from losing keys, and appended values
 a column that has another field id since.
 
 The rules compare operations only.  REBASE: both change rows of one fragment and may both
-succeed if their rows differ.  A caller that knows the rows decides (``rebase``); any other
+succeed if their rows differ.  A caller that knows the rows decides (``rebase.py``); any other
 caller treats it as RETRY.
-
-Filter of the keys that a merge inserted, as recorded in an Update.
-
-A split block bloom filter over the hashes of the keys, always of the same size: Lance sizes it for
-8,192 keys, and adds more keys to the same filter.
-
-Source: docs/format/table-format.md, section 8.1.
-
-Rebase ours on theirs when both changed rows of one fragment; pure but for two callbacks.
-
-A Delete or Update was planned on a fragment that has lost other rows since.  If the rows it
-changes still exist, the new deletion vector is the union of both; everything else of the fragment
-is that of the newest version.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pyspark_lance.codec.value_hashes import BLOCK_BYTES, may_intersect
 from pyspark_lance.commit.apply_operation import (
     in_new_form,
     is_set,
@@ -42,15 +25,9 @@ from pyspark_lance.commit.apply_operation import (
     same_keys,
     upserted_keys,
 )
-from pyspark_lance.commit.fragment_changes import (
-    FragmentsById,
-    changed_fragment_ids,
-    removed_fragment_ids,
-)
-from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.commit.fragment_changes import changed_fragment_ids, removed_fragment_ids
+from pyspark_lance.commit.inserted_keys import may_share_keys
 from pyspark_lance.format.index_metadata import IndexMetadata
-from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import (
     Append,
     Clone,
@@ -70,8 +47,6 @@ from pyspark_lance.format.operation import (
     UpdateConfig,
     UpdateMemWalState,
 )
-from pyspark_lance.format.wire import parse_message
-from pyspark_lance.proto import transaction_pb2
 
 _TRANSACTIONS_V2 = 116
 
@@ -543,109 +518,3 @@ def _matrix(rows: Mapping[type, _Row]) -> dict[tuple[type, type], Rule]:
 
 
 RULES: Mapping[tuple[type, type], Rule] = _matrix(_ROWS)
-
-
-ROW_KEYS_PROPERTY: Final = "pyspark_lance.row_keys"
-"""Property of a transaction: version, ids of the key columns, and hashes of all new rows."""
-
-NUM_BLOCKS: Final = 1024
-NUM_BYTES: Final = NUM_BLOCKS * BLOCK_BYTES
-_NUM_KEYS: Final = 8192
-_PROBABILITY: Final = 0.00057
-_KeyFilter = transaction_pb2.Transaction.KeyFilter
-
-
-def key_filter_message(field_ids: Sequence[int], bitmap: bytes) -> bytes:
-    """Return the message for the keys in ``bitmap``; ``field_ids`` in the order of the key."""
-    message = _KeyFilter(field_ids=field_ids)
-    message.bloom.bitmap = bitmap
-    message.bloom.num_bits = NUM_BYTES * 8
-    message.bloom.number_of_items = _NUM_KEYS
-    message.bloom.probability = _PROBABILITY
-    return message.SerializeToString()
-
-
-def may_share_keys(ours: bytes, theirs: bytes) -> bool:
-    """Return whether two messages may have a key in common; filters of different kinds may."""
-    one, other = parse_message(_KeyFilter, ours), parse_message(_KeyFilter, theirs)
-    if _kind(one) != _kind(other) or not one.HasField("bloom"):
-        return True
-    return len(one.bloom.bitmap) != NUM_BYTES or may_intersect(one.bloom.bitmap, other.bloom.bitmap)
-
-
-def _kind(message: _KeyFilter) -> tuple[object, ...]:
-    """Return the parameters that comparable filters share; in Lance, 0 means the default."""
-    bloom = message.bloom
-    return (
-        tuple(message.field_ids),
-        message.WhichOneof("filter"),
-        len(bloom.bitmap),
-        bloom.number_of_items or _NUM_KEYS,
-        bloom.probability or _PROBABILITY,
-    )
-
-
-AffectedRows = Mapping[int, NDArray[np.uint32]]
-"""Fragment id to the offsets of the rows that ours deletes or moves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rebased:
-    """Ours, rebased on the newest version."""
-
-    operation: Delete | Update
-
-
-@dataclass(frozen=True, slots=True)
-class RowConflict:
-    """Theirs changed the same rows or replaced files of the fragment; the work must be redone."""
-
-    fragment_id: int
-    reason: str
-
-
-def rebase(
-    operation: Delete | Update,
-    affected_rows: AffectedRows,
-    common_fragment_ids: Iterable[int],
-    current: Manifest,
-    *,
-    load_deletions: Callable[[Fragment], DeletionVector],
-    write_deletions: Callable[[int, DeletionVector], DeletionFile],
-) -> Rebased | RowConflict:
-    """Rebase ``operation`` on ``current``.
-
-    ``common_fragment_ids``: updated fragments that theirs changed too; ``load_deletions``: reads
-    the deletion vector of a fragment of ``current``. ``write_deletions``: stores a deletion vector
-    of a fragment; only called once all fragments are free of conflicts.
-    """
-    ours = {fragment.id: fragment for fragment in operation.updated_fragments}
-    now = FragmentsById(current.fragments)
-    merged: dict[int, DeletionVector] = {}
-    for fragment_id in sorted(set(common_fragment_ids)):
-        fragment, planned = now.get(fragment_id), ours.get(fragment_id)
-        offsets = affected_rows.get(fragment_id)
-        if fragment is None or planned is None or offsets is None:
-            return RowConflict(fragment_id, f"fragment {fragment_id} was removed or replaced")
-        if fragment.files != planned.files or fragment.physical_rows != planned.physical_rows:
-            return RowConflict(
-                fragment_id, f"the data files of fragment {fragment_id} were replaced"
-            )
-        deleted = load_deletions(fragment)
-        mine = DeletionVector.of(offsets)
-        if deleted.intersects(mine):
-            return RowConflict(fragment_id, f"the same rows of fragment {fragment_id} were changed")
-        merged[fragment_id] = deleted.union(mine)
-
-    emptied = {i for i, vector in merged.items() if len(vector) >= now[i].physical_rows}
-    for fragment_id, vector in merged.items():
-        if fragment_id not in emptied:
-            file = write_deletions(fragment_id, vector)
-            ours[fragment_id] = replace(now[fragment_id], deletion_file=file)
-    updated = tuple(fragment for i, fragment in ours.items() if i not in emptied)
-    gone = tuple(sorted(emptied))
-    if isinstance(operation, Delete):
-        removed = (*operation.deleted_fragment_ids, *gone)
-        return Rebased(replace(operation, updated_fragments=updated, deleted_fragment_ids=removed))
-    removed = (*operation.removed_fragment_ids, *gone)
-    return Rebased(replace(operation, updated_fragments=updated, removed_fragment_ids=removed))

@@ -4,10 +4,6 @@ A put may fail although the store carried it out.  It may also succeed too late:
 listing, other writers have committed this version and newer ones and cleaned this one up, or have
 replaced the whole table.  So versions are listed after every put, and as long as the outcome of a
 manifest is unknown, nothing it refers to is removed or repeated.
-
-CommitHandler: create the manifest of a version atomically, or report that it exists.
-
-All other steps of a commit may be repeated or fail; this step decides.
 """
 
 from __future__ import annotations
@@ -16,9 +12,14 @@ import enum
 import logging
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.commit_handler import (
+    CommitHandler,
+    LostRace,
+    Undecided,
+    transaction_uuid_at,
+)
 from pyspark_lance.commit.commit_outcome import CommitOutcome, Work, files_of, outcome_of
 from pyspark_lance.commit.conflict_check import REDO
 from pyspark_lance.commit.index_rules import Indices
@@ -27,7 +28,6 @@ from pyspark_lance.errors import (
     CommitConflictError,
     ConflictReason,
     RetryableCommitError,
-    StorageError,
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.manifest import Manifest
@@ -333,100 +333,3 @@ def table_was_dropped(store: ObjectStore) -> TableGoneError:
         "open the table again; if there is one, look in its history for the work before doing it "
         "again",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The version was created by this transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class LostRace:
-    """The version exists and was created by another transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """The store failed, and the version is missing or unreadable; it may still be created.
-
-    The request can only create this one version, so a later look at the version resolves it.
-    """
-
-    cause: Exception
-
-
-Outcome = Committed | LostRace | Undecided
-
-
-class CommitHandler(Protocol):
-    """Interface that creates a manifest exactly once."""
-
-    def put(
-        self, store: ObjectStore, location: ManifestLocation, data: bytes, *, uuid: str
-    ) -> Outcome:
-        """Create the manifest at ``location``.
-
-        ``uuid`` is that of the transaction in ``data`` and identifies our own manifest.  If the
-        store fails, the result is Undecided rather than an exception.
-        """
-
-
-class ConditionalPutCommitHandler:
-    """Handler based on put-if-absent, which local folders and object stores support."""
-
-    def put(
-        self, store: ObjectStore, location: ManifestLocation, data: bytes, *, uuid: str
-    ) -> Outcome:
-        """Put if absent; after an unclear response, read the manifest to decide."""
-        failure: StorageError | None = None
-        try:
-            if store.put_if_absent(location.path, data):
-                return Committed()
-        except StorageError as error:
-            failure = error  # the put may have succeeded and its response been lost
-        # A store may also repeat a request whose response was lost, and then find our own manifest.
-        try:
-            holder = transaction_uuid_at(store, location)
-        except StorageError as error:
-            return Undecided(failure or error)
-        if holder is None:
-            return Undecided(
-                failure
-                or StorageError("the store says both that the version exists and that it does not")
-            )
-        return Committed() if holder == uuid else LostRace()
-
-
-_proven_servers: set[str] = set()
-
-
-def check_conditional_puts(store: ObjectStore, path: str, data: bytes) -> None:
-    """Check once per server and process that it honors the condition of a put."""
-    server = store.unproven_server
-    if not server or server in _proven_servers:
-        return
-    if store.put_if_absent(path, data):
-        raise UnsupportedFeatureError(
-            "the store ignores conditional writes (put if absent), so one of two writers would "
-            "lose its commit",
-            where=store.uri,
-            hint="use an external manifest store (storage.manifest_store); with a single writer at "
-            "a time, storage.allow_unsafe_put=true skips this check",
-        )
-    _proven_servers.add(server)
-
-
-def transaction_uuid_at(store: ObjectStore, location: ManifestLocation) -> str | None:
-    """Return the uuid of the transaction that created the version; None if it does not exist.
-
-    A manifest without a transaction is another writer's: ours always has one.
-    """
-    try:
-        file = read_manifest(store, location, with_indices=False)
-    except FileNotFoundError:
-        return None
-    transaction = file.transaction()
-    if transaction is not None:
-        return transaction.uuid
-    name = file.manifest.transaction_file.removesuffix(".txn")
-    return name.partition("-")[2]

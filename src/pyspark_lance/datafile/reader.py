@@ -18,7 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import concat_arrays, of_one_type
-from pyspark_lance.codec.decode_memory import BatchTooLargeError, data_bytes, limit_decode_memory
+from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.decode_memory import BatchTooLargeError, limit_decode_memory
 from pyspark_lance.codec.row_selection import RowRanges, take_values
 from pyspark_lance.datafile.blob_values import fetch_v2
 from pyspark_lance.datafile.field_io import FieldReader

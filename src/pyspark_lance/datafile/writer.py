@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyspark_lance.datafile.blob_values import BlobObjects
+from pyspark_lance.datafile.blob_records import BlobObjects
 from pyspark_lance.datafile.field_io import FieldWriter
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.datafile.version_support import check_writable, with_inherited_encodings

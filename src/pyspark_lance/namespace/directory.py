@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_lance.commit.commit_loop import Retries
+from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import (
     CommitConflictError,
     CorruptFileError,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.source.search_reader import LanceSearchReader
     from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
     from pyspark_lance.spark.sql.metadata_tables import LanceMetadataReader, MetadataRead
-    from pyspark_lance.table.version.table import PinnedVersion
+    from pyspark_lance.table.version.table_identity import PinnedVersion
 
 end_quietly()
 

@@ -32,7 +32,7 @@ from pyspark_lance.table.cdf.row_differences import differing_values
 from pyspark_lance.table.cdf.version_changes import overlapping, version_changes
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
-from pyspark_lance.table.rows.lineage import spill_lineage
+from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
 

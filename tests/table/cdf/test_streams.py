@@ -44,7 +44,8 @@ from pyspark_lance.table.cdf.stream_offset import (
 )
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
-from pyspark_lance.table.version.table import Table, TableIdentity
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import TableIdentity
 from pyspark_lance.table.work.metadata_commits import restore
 
 ALL = StreamLimits()

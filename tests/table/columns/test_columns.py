@@ -32,7 +32,7 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import CommitSettings
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 pytestmark = pytest.mark.interop
 

@@ -17,8 +17,8 @@ from row_changes import add_to, insert, interrupted_by, set_to, upsert
 from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
-from pyspark_lance.commit.commit_loop import Environment
-from pyspark_lance.commit.manifest_committer import ConditionalPutCommitHandler
+from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
+from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.operation import Delete, Update
 from pyspark_lance.table.dml.row_change import ChangeSettings

@@ -11,7 +11,7 @@ from local_changes import Copied, merge_rows
 from row_changes import insert, interrupted_by, matched_update, upsert
 from table_access import read_ours
 
-from pyspark_lance.commit.conflict import key_filter_message, may_share_keys
+from pyspark_lance.commit.inserted_keys import key_filter_message, may_share_keys
 from pyspark_lance.proto import transaction_pb2
 from pyspark_lance.table.dml.inserted_keys import stored_key
 from pyspark_lance.table.dml.merge import (

@@ -37,7 +37,7 @@ from local_changes import commit_rewritten, delete_rows
 from row_changes import add_to, upsert
 from table_access import read_ours, write_table
 from pyspark_lance.commit import commit_loop
-from pyspark_lance.commit.manifest_committer import ConditionalPutCommitHandler
+from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.store.local_store import LocalOutput
 from pyspark_lance.table.columns.change_columns import add_columns, drop_columns
 from pyspark_lance.table.columns.change_columns import computed

@@ -13,7 +13,7 @@ from local_changes import Copied, merge_rows
 from row_changes import insert, interrupted_by, matched_update, set_to, upsert
 from table_access import read_ours, write_table
 
-from pyspark_lance.commit.conflict import ROW_KEYS_PROPERTY
+from pyspark_lance.commit.inserted_keys import ROW_KEYS_PROPERTY
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.operation import Update
 from pyspark_lance.table.dml.inserted_keys import (

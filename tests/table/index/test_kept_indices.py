@@ -30,8 +30,9 @@ from pyspark_lance.table.index_build.vector_indices import refresh_all_indices
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import restore
-from pyspark_lance.table.work.unit_of_work import CommitSettings, UnitOfWork
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
 

@@ -9,7 +9,7 @@ import pytest
 from blob_tables import BLOB, VALUES, blob_table, pylance_blobs
 from table_access import read_ours, write_table
 
-from pyspark_lance.datafile import blob_values
+from pyspark_lance.datafile import blob_records
 from pyspark_lance.datafile.blob_values import sidecar_path
 from pyspark_lance.errors import (
     CorruptFileError,
@@ -297,7 +297,7 @@ def test_pylance_blob_references_can_be_rewritten(tmp_path):
 
 
 def test_blob_column_with_many_pages_round_trips(tmp_path, monkeypatch):
-    monkeypatch.setattr(blob_values, "PAGE_ROWS", 7)
+    monkeypatch.setattr(blob_records, "PAGE_ROWS", 7)
     for version in ("2.0", "2.1", "2.2"):
         path = str(tmp_path / version)
         values = [None if i % 5 == 0 else bytes([i]) * (i % 4) for i in range(50)]

@@ -16,7 +16,7 @@ from pyspark_lance.format.operation import Delete, Restore
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.predicate.conditions import evaluate
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.rows.fragment_reader import matching_rows
+from pyspark_lance.table.rows.legacy_pruning import matching_rows
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

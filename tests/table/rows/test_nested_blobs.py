@@ -18,7 +18,7 @@ from blob_tables import (
 )
 from table_access import read_ours, write_table
 
-from pyspark_lance.datafile import blob_values
+from pyspark_lance.datafile import blob_records
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -41,7 +41,7 @@ def test_nested_pylance_blobs_are_read(tmp_path, version, name):
 
 @pytest.mark.parametrize(("version", "name"), OF_OURS)
 def test_nested_blobs_round_trip_and_pylance_reads_them(tmp_path, monkeypatch, version, name):
-    monkeypatch.setattr(blob_values, "PAGE_ROWS", 23)
+    monkeypatch.setattr(blob_records, "PAGE_ROWS", 23)
     path, table = str(tmp_path), nested_table(name, version, 80)
     expected = table["c"].to_pylist()
     write_table(path, table.slice(7), file_version=version)

@@ -94,7 +94,7 @@ def test_batch_is_skipped_after_driver_dies_before_response(path):
 KILLED = """
 import os, sys
 import pyarrow as pa
-from pyspark_lance.commit.manifest_committer import ConditionalPutCommitHandler
+from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WriteSettings, plan_write

@@ -12,10 +12,10 @@ from local_changes import delete_rows
 from row_changes import set_to, upsert
 from table_access import append, write_table
 
-from pyspark_lance.commit.commit_loop import Environment
+from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.commit.conflict import RULES
 from pyspark_lance.commit.conflict_check import _BY_THEIRS
-from pyspark_lance.commit.manifest_committer import ConditionalPutCommitHandler
+from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import (
     CommitConflictError,
     Conflict,

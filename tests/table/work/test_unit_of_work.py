@@ -18,12 +18,12 @@ from table_access import write_table
 from pyspark_lance.cancellation import CANCELLED, CancelledRequestError
 from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.commit_loop import Environment
-from pyspark_lance.commit.manifest_committer import (
+from pyspark_lance.commit.commit_handler import (
     CommitHandler,
     ConditionalPutCommitHandler,
     Undecided,
 )
+from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError, StorageError
 from pyspark_lance.format.operation import Append, CreateIndex, UpdateConfig, UpdateMap
 from pyspark_lance.metafile.paths import VERSIONS, index_path
@@ -32,7 +32,8 @@ from pyspark_lance.table.index.segments import IndexDetails, IndexFiles, new_ind
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import CommitSettings, UnitOfWork
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 ROWS = pa.table({"id": pa.array([7, 8], pa.int64())})
 

@@ -58,7 +58,7 @@ def rows(path):
 
 def stop_before_put(monkeypatch, action):
     """``action`` runs after the commit has looked at the newest version."""
-    from pyspark_lance.commit.manifest_committer import ConditionalPutCommitHandler
+    from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 
     put = ConditionalPutCommitHandler.put
     actions = [action]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.bit_packing import BLOCK_VALUES, WORD_TYPES, block_words, unpack_blocks
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.compressive.encoding_record import (
     BlockDecoder,
@@ -25,7 +26,7 @@ from pyspark_lance.codec.compressive.encoding_record import (
     flat_bits,
     require_level_bits,
 )
-from pyspark_lance.codec.decode_memory import allocate, as_words, require
+from pyspark_lance.codec.decode_memory import allocate, as_words
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.levels import LEVEL_BITS, LevelArray, decode_packed_level_chunks
 from pyspark_lance.codec.values import FixedWidthValues

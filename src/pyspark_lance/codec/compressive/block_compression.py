@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.chunk_buffers import (
     ChunkBuffer,
     ChunkBuffers,
@@ -27,7 +28,7 @@ from pyspark_lance.codec.compressive.encoding_record import (
     EncodingRecord,
     ValueDecoder,
 )
-from pyspark_lance.codec.decode_memory import require, require_decode_memory, unsupported
+from pyspark_lance.codec.decode_memory import require_decode_memory
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.values import VariableWidthValues
 from pyspark_lance.errors import CorruptFileError

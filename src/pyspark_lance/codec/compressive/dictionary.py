@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.bit_packing import WORD_TYPES
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import DictionaryBlock
 from pyspark_lance.codec.compressive.block_compression import block_compressor, general
 from pyspark_lance.codec.compressive.fixed_width import flat
 from pyspark_lance.codec.compressive.variable_width import variable, variable_block
-from pyspark_lance.codec.decode_memory import require
 from pyspark_lance.codec.encoding_requests import DictionaryRequest
 from pyspark_lance.codec.values import (
     DictionaryValues,

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
-from pyspark_lance.codec.decode_memory import require, unsupported
 from pyspark_lance.codec.levels import LEVEL_BITS, LevelArray
 from pyspark_lance.codec.values import Values, VariableWidthValues
 from pyspark_lance.proto import encodings_v2_1_pb2

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import (
     ChunkBuffer,
     ChunkBuffers,
@@ -33,7 +34,7 @@ from pyspark_lance.codec.compressive.encoding_record import (
     flat_bits,
 )
 from pyspark_lance.codec.compressive.fixed_width import chunk_log2, flat, require_width
-from pyspark_lance.codec.decode_memory import as_bytes, require
+from pyspark_lance.codec.decode_memory import as_bytes
 from pyspark_lance.codec.values import (
     FixedSizeListValues,
     FixedWidthValues,

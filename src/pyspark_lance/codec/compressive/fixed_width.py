@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.bit_packing import BLOCK_VALUES, ROW_ORDER
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import (
     ChunkBuffer,
     ChunkBuffers,
@@ -38,7 +39,7 @@ from pyspark_lance.codec.compressive.encoding_record import (
     plain_flat_bits,
     require_level_bits,
 )
-from pyspark_lance.codec.decode_memory import allocate, require
+from pyspark_lance.codec.decode_memory import allocate
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.levels import LevelArray
 from pyspark_lance.codec.values import FixedWidthValues

@@ -36,6 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.compressive.encoding_record import (
     BlockDecoder,
@@ -45,7 +46,7 @@ from pyspark_lance.codec.compressive.encoding_record import (
     ValueDecoder,
 )
 from pyspark_lance.codec.compressive.variable_width import decode_variable_block, variable_bits
-from pyspark_lance.codec.decode_memory import allocate, require
+from pyspark_lance.codec.decode_memory import allocate
 from pyspark_lance.codec.values import EncodedStrings, Values, VariableWidthValues
 from pyspark_lance.plain_values import plain_array, plain_numbers
 

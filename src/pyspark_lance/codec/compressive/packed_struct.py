@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ValueChunks
 from pyspark_lance.codec.compressive.encoding_record import (
     ChunkDecoder,
@@ -40,7 +41,7 @@ from pyspark_lance.codec.compressive.string_compression import (
     StoredStrings,
     plain_strings,
 )
-from pyspark_lance.codec.decode_memory import as_bytes, require
+from pyspark_lance.codec.decode_memory import as_bytes
 from pyspark_lance.codec.gather import gather, read_words
 from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.codec.values import (

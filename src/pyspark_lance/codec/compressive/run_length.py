@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.bit_packing import WORD_TYPES
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.compressive.encoding_record import (
     BlockDecoder,
@@ -22,7 +23,7 @@ from pyspark_lance.codec.compressive.encoding_record import (
     flat_bits,
     require_level_bits,
 )
-from pyspark_lance.codec.decode_memory import as_bytes, require
+from pyspark_lance.codec.decode_memory import as_bytes
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.values import FixedWidthValues
 

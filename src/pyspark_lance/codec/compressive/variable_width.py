@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.chunk_buffers import ChunkBuffer, ChunkBuffers, Segments, ValueChunks
 from pyspark_lance.codec.compressive.encoding_record import (
     BlockDecoder,
@@ -31,7 +32,7 @@ from pyspark_lance.codec.compressive.fixed_width import (
     chunk_log2,
     flat,
 )
-from pyspark_lance.codec.decode_memory import allocate, as_words, require, unsupported
+from pyspark_lance.codec.decode_memory import allocate, as_words
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.values import VariableWidthValues
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import EncodedPage
-from pyspark_lance.codec.decode_memory import require
 from pyspark_lance.codec.encoding_tree import decode_level_block
 from pyspark_lance.codec.leaf_column import NULLABLE_ITEM, LeafColumn, LeafValues
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels

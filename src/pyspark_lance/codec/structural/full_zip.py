@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import EncodedPage, Segments
 from pyspark_lance.codec.compressive.encoding_record import ValueDecoder, encoding_kind, flat_bits
 from pyspark_lance.codec.compressive.fixed_size_list import (
@@ -32,7 +33,7 @@ from pyspark_lance.codec.compressive.fixed_size_list import (
 )
 from pyspark_lance.codec.compressive.fixed_width import require_width
 from pyspark_lance.codec.compressive.variable_width import offset_type
-from pyspark_lance.codec.decode_memory import as_bytes, require, require_decode_memory
+from pyspark_lance.codec.decode_memory import as_bytes, require_decode_memory
 from pyspark_lance.codec.encoding_tree import value_decoder
 from pyspark_lance.codec.gather import gather, read_words
 from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues

@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import (
     ChunkBuffer,
     ChunkBuffers,
@@ -47,7 +48,7 @@ from pyspark_lance.codec.chunk_buffers import (
 )
 from pyspark_lance.codec.compressive.dictionary import PageItems
 from pyspark_lance.codec.compressive.fixed_width import pack_level_blocks
-from pyspark_lance.codec.decode_memory import allocate, require, require_decode_memory
+from pyspark_lance.codec.decode_memory import allocate, require_decode_memory
 from pyspark_lance.codec.encoding_tree import block_decoder, chunk_decoder, level_decoder
 from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels

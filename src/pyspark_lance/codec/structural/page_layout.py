@@ -12,8 +12,8 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.compressive.encoding_record import encoding_kind
-from pyspark_lance.codec.decode_memory import require, unsupported
 from pyspark_lance.codec.levels import Layers
 from pyspark_lance.codec.row_selection import RowRanges
 from pyspark_lance.codec.structural.all_null import ConstantPage

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.decode_memory import require, unsupported
+from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.encoding_requests import EncodingRequest
 from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.codec.v2_0.dictionary import (
@@ -36,13 +36,13 @@ from pyspark_lance.codec.v2_0.flat import (
     encode_flat,
     validity_of,
 )
+from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
 from pyspark_lance.codec.v2_0.packed_struct import PackedStructDecoder, encode_packed_struct
 from pyspark_lance.codec.v2_0.variable_width import (
     BinaryDecoder,
     EndPositions,
     FixedSizeBinaryDecoder,
     FsstDecoder,
-    ListOffsetsDecoder,
     encode_binary,
     is_variable_type,
 )

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.decode_memory import BatchTooLargeError, require, require_memory_for_items
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.decode_memory import BatchTooLargeError, require_memory_for_items
 from pyspark_lance.codec.v2_0.flat import ArrayDecoder, BufferSlice, validity_of
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.plain_values import (

@@ -23,13 +23,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.bit_packing import BLOCK_VALUES, WORD_TYPES, block_words, unpack_blocks
+from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.compressive.block_compression import (
     LZ4,
     ZSTD,
     block_compressor,
     decompress,
 )
-from pyspark_lance.codec.decode_memory import allocate, require, unsupported
+from pyspark_lance.codec.decode_memory import allocate
 from pyspark_lance.codec.encoding_requests import EncodingRequest
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 

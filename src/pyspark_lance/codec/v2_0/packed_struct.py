@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.compressive.packed_struct import record_rows
-from pyspark_lance.codec.decode_memory import allocate, require, unsupported
+from pyspark_lance.codec.decode_memory import allocate
 from pyspark_lance.codec.v2_0.flat import BufferCollector, BufferSlice, PageBuffers, bit_width_of
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 

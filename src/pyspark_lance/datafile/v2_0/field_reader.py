@@ -38,13 +38,8 @@ from pyspark_lance.codec.v2_0.array_encoding import (
 )
 from pyspark_lance.codec.v2_0.dictionary import PlainDictionaryDecoder
 from pyspark_lance.codec.v2_0.flat import ArrayDecoder, BufferSlice, bit_width_of
-from pyspark_lance.codec.v2_0.variable_width import (
-    BinaryDecoder,
-    Ends,
-    FsstDecoder,
-    ListOffsetsDecoder,
-    variable_array,
-)
+from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
+from pyspark_lance.codec.v2_0.variable_width import BinaryDecoder, Ends, FsstDecoder, variable_array
 from pyspark_lance.codec.values import is_variable_width
 from pyspark_lance.datafile.blob_values import located
 from pyspark_lance.datafile.file_metadata import ARRAY_ENCODING_URL, PageInfo

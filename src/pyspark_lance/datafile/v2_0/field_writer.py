@@ -18,14 +18,10 @@ from pyspark_lance.codec.encoding_requests import encoding_request, metadata_tex
 from pyspark_lance.codec.leaf_column import storage_type
 from pyspark_lance.codec.v2_0.array_encoding import encode_array
 from pyspark_lance.codec.v2_0.flat import BufferCollector, bit_width_of, validity_of
-from pyspark_lance.codec.v2_0.variable_width import (
-    encode_list_offsets,
-    is_large,
-    is_variable_type,
-    value_offsets,
-)
-from pyspark_lance.datafile import blob_values
-from pyspark_lance.datafile.blob_values import (
+from pyspark_lance.codec.v2_0.list_offsets import encode_list_offsets
+from pyspark_lance.codec.v2_0.variable_width import is_large, is_variable_type, value_offsets
+from pyspark_lance.datafile import blob_records
+from pyspark_lance.datafile.blob_records import (
     RECORD_BYTES,
     BlobRecords,
     concat_records,
@@ -63,15 +59,15 @@ class V20BlobWriter:
 
     def write(self, array: pa.Array) -> None:
         """Write the values, and keep their positions."""
-        for start in range(0, len(array), blob_values.PAGE_ROWS):
-            values = array.slice(start, blob_values.PAGE_ROWS)
+        for start in range(0, len(array), blob_records.PAGE_ROWS):
+            values = array.slice(start, blob_records.PAGE_ROWS)
             valid = validity_of(values)
             is_null = np.zeros(len(values), np.bool_) if valid is None else ~valid
             records = write_blobs(self._sink, values, is_null, self._path)
             records.positions[is_null] = _NULL_POSITION
             self._held.append(records)
             self._held_rows += len(values)
-            if self._held_rows >= blob_values.PAGE_ROWS:
+            if self._held_rows >= blob_records.PAGE_ROWS:
                 self.flush()
 
     def own(self) -> None:

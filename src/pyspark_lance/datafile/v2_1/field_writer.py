@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from pyspark_lance.codec.array_bytes import data_bytes, has_dictionaries, is_counted_separately
 from pyspark_lance.codec.choose_encoding import PageEncoder
 from pyspark_lance.codec.chunk_buffers import EncodedPage
 from pyspark_lance.codec.compressive.fixed_width import flat, flat_chunks
-from pyspark_lance.codec.decode_memory import data_bytes, has_dictionaries, is_counted_separately
 from pyspark_lance.codec.encoding_requests import blob_limits
 from pyspark_lance.codec.leaf_column import (
     ALL_VALID_ITEM,
@@ -33,8 +33,8 @@ from pyspark_lance.codec.shred import shred
 from pyspark_lance.codec.structural.all_null import encode_all_null
 from pyspark_lance.codec.structural.full_zip import encode_variable_full_zip
 from pyspark_lance.codec.structural.mini_block import encode_mini_block
-from pyspark_lance.datafile import blob_values
-from pyspark_lance.datafile.blob_values import (
+from pyspark_lance.datafile import blob_records
+from pyspark_lance.datafile.blob_records import (
     RECORD_BYTES,
     BlobObjects,
     BlobRecords,
@@ -78,7 +78,7 @@ class V21BlobWriter:
 
     def add(self, rows: LeafValues) -> None:
         """Write the values of some rows."""
-        if rows.num_entries > blob_values.PAGE_ROWS and rows.num_rows > 1:
+        if rows.num_entries > blob_records.PAGE_ROWS and rows.num_rows > 1:
             for half in rows.halves(self._column):
                 self.add(half)
             return
@@ -87,7 +87,7 @@ class V21BlobWriter:
         records = write_blobs(self._sink, rows.values, is_null, self._column.name, self._objects)
         self._held.append((with_values(rows, pa.nulls(len(rows.values))), records))
         self._held_entries += rows.num_entries
-        if self._held_entries >= blob_values.PAGE_ROWS:
+        if self._held_entries >= blob_records.PAGE_ROWS:
             self.flush()
 
     def own(self) -> None:

@@ -155,8 +155,8 @@ from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.verify.verify_manifest import VerifyResult
 from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, properties_of
 from pyspark_lance.table.version.table import main_branch_of, suggest_paths
+from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import MetadataResult, restore, set_properties
-from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 Age: TypeAlias = timedelta | str | float
 """An age: a timedelta, ``"14days"``, or a number of hours."""

@@ -23,8 +23,8 @@ from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.table.scan.scan_statistics import outdated, statistics_entries
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
-from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 _NUMBERS = (kinds.NumericType, kinds.BooleanType)
 _TIMES = (kinds.DateType, kinds.TimestampType, kinds.TimestampNTZType)

@@ -26,7 +26,7 @@ from pyspark_lance.table.scan.plan_scan import plan_scan
 from pyspark_lance.table.scan.scan_statistics import limit_tasks
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.scan.top_rows import TopRows
-from pyspark_lance.table.version.table import PinnedVersion
+from pyspark_lance.table.version.table_identity import PinnedVersion
 
 
 class LanceBatchReader(ScanRows):

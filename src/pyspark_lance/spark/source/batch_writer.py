@@ -22,7 +22,7 @@ from pyspark_lance.spark.source.column_origin import version_read
 from pyspark_lance.spark.source.messages import FragmentsWritten, application_of_task
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.declared_columns import default_columns, defaults_for
-from pyspark_lance.spark.types.spark_types import variants_as_text
+from pyspark_lance.spark.types.variant_text import variants_as_text
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.version.snapshot import open_to_write
 from pyspark_lance.table.write.write_plan import WritePlan, plan_write

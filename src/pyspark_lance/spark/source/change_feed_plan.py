@@ -45,7 +45,8 @@ from pyspark_lance.table.cdf.change_window import ChangeWindow, Layout, resolve_
 from pyspark_lance.table.cdf.envelope import AFTER, BEFORE, Envelope, envelope_schema
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS, project
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
-from pyspark_lance.table.version.table import PinnedVersion, Table
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import PinnedVersion
 
 _TYPES: dict[str, DataType] = {
     ROW_ID: LongType(),

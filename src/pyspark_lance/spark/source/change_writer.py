@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pyspark_lance.commit.commit_loop import Retries
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.commit.conflict_check import REDO, ReadSet
 from pyspark_lance.commit.manifest_committer import table_was_replaced
+from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import (
     ConflictReason,
     InvalidInputError,
@@ -49,7 +49,8 @@ from pyspark_lance.table.dml.read_set import EVERYTHING, predicate_read_set
 from pyspark_lance.table.dml.row_change import ChangeResult, RowAction, plan_change
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
-from pyspark_lance.table.version.table import PinnedVersion, Table
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import PinnedVersion
 from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_unless_committed
 
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_lance.errors import VersionNotFoundError
 from pyspark_lance.table.version.snapshot import Snapshot, open_pinned
-from pyspark_lance.table.version.table import PinnedVersion, TableIdentity
+from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity
 
 _ROOT_KEY, _VERSION_KEY, _STAMP_KEY = "lance.root", "lance.version", "lance.stamp"
 

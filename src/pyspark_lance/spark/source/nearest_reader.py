@@ -46,7 +46,7 @@ from pyspark_lance.table.nearest.search_task import (
 )
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.version.table import PinnedVersion
+from pyspark_lance.table.version.table_identity import PinnedVersion
 
 _QUERIES_OF_TASK: Final = 1024
 

@@ -24,7 +24,8 @@ from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.types.declared_columns import with_user_types
 from pyspark_lance.spark.types.spark_types import narrow, spark_schema
 from pyspark_lance.table.version.snapshot import Snapshot, open_pinned
-from pyspark_lance.table.version.table import PinnedVersion, Table
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import PinnedVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -40,7 +40,7 @@ from pyspark_lance.table.text.hybrid import (
 )
 from pyspark_lance.table.text.queries import parse_query
 from pyspark_lance.table.text.search_plan import SearchRequest, TextPlan, merge_matches, plan_search
-from pyspark_lance.table.version.table import PinnedVersion
+from pyspark_lance.table.version.table_identity import PinnedVersion
 
 # Of a text, or of what an index has of it.
 _BYTES_OF_TEXT: Final = 64

@@ -35,8 +35,8 @@ from pyspark_lance.table.columns.primary_key import set_primary_key
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import set_properties
-from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 _COMMENT = "comment"
 # The property that SET LOCATION sets.

@@ -26,7 +26,7 @@ from pyspark_lance.spark.options.parse_options import (
     WriteParameters,
 )
 from pyspark_lance.spark.source.read_plan import PushedDown
-from pyspark_lance.table.version.table import PinnedVersion
+from pyspark_lance.table.version.table_identity import PinnedVersion
 
 AnyRequest = TypeVar("AnyRequest", bound="Request")
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from pyspark.sql.types import ArrayType, LongType, StringType
 
-from pyspark_lance.commit.commit_loop import Retries
+from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import InvalidInputError, RetryableCommitError
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.spark.options.times import parse_timestamp

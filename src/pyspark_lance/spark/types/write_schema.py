@@ -3,7 +3,6 @@
 Spark's types are stored as they are, except where the metadata of a column (it was read from a
 Lance table) or an option (``<column>.fixed_size_list``) names a type that Spark lacks.
 
-Blob descriptors in the types of written rows: their columns become blob columns again.
 """
 
 from __future__ import annotations
@@ -13,17 +12,10 @@ from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
-from pyspark.sql import Column
-from pyspark.sql import functions as sf
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
     DataType,
-    DecimalType,
-    LongType,
     MapType,
-    ShortType,
-    StringType,
     StructField,
     StructType,
     UserDefinedType,
@@ -32,12 +24,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
-from pyspark_lance.format.column_names import (
-    SYSTEM_COLUMNS,
-    differ_by_case_error,
-    matched,
-    sources_of,
-)
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS, differ_by_case_error, matched
 from pyspark_lance.format.field import BLOB_KEY, LANCE_JSON, Field
 from pyspark_lance.format.logical_type import (
     EXTENSION_METADATA_KEY,
@@ -45,7 +32,6 @@ from pyspark_lance.format.logical_type import (
     arrow_type_of,
     plain_type,
 )
-from pyspark_lance.format.logical_view import BLOB_DATA, BLOB_FILE, are_located
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.spark.options.encoding_options import (
@@ -54,6 +40,7 @@ from pyspark_lance.spark.options.encoding_options import (
     split_options,
     with_encodings,
 )
+from pyspark_lance.spark.types.blob_types import mark_blobs, with_bytes
 from pyspark_lance.spark.types.declared_columns import (
     keeping_declarations,
     plain_strings,
@@ -67,8 +54,8 @@ from pyspark_lance.spark.types.spark_types import (
     SYSTEM_COLUMN_KEY,
     arrow_schema_of,
     physical_types,
-    with_text_for_variants,
 )
+from pyspark_lance.spark.types.variant_text import with_text_for_variants
 
 # Types that Lance cannot store, by class name, as some exist only in newer releases.
 _REFUSED = {
@@ -469,131 +456,3 @@ def _lance_names(plain: pa.DataType) -> pa.DataType:
         children = [plain.field(i) for i in range(plain.num_fields)]
         return pa.struct([pa.field(c.name, _lance_names(c.type)) for c in children])
     return plain
-
-
-_ANY_BLOB = StructType(
-    [
-        StructField("kind", ShortType()),
-        StructField("position", DecimalType(20)),
-        StructField("size", DecimalType(20)),
-        StructField("blob_id", LongType()),
-        StructField("blob_uri", StringType()),
-        StructField(BLOB_FILE, StringType()),
-        StructField(BLOB_DATA, BinaryType()),
-    ]
-)
-
-
-def is_descriptor(kind: DataType) -> bool:
-    """Return whether a type is that of blob descriptors."""
-    return isinstance(kind, StructType) and are_located(kind.names)
-
-
-def has_descriptors(kind: DataType) -> bool:
-    """Return whether a type is that of descriptors, or contains it."""
-    if is_descriptor(kind):
-        return True
-    if isinstance(kind, StructType):
-        return any(has_descriptors(part.dataType) for part in kind.fields)
-    if isinstance(kind, ArrayType):
-        return has_descriptors(kind.elementType)
-    return isinstance(kind, MapType) and has_descriptors(kind.valueType)
-
-
-def with_bytes(schema: StructType) -> StructType:
-    """Replace descriptors by binary, as the option ``blobColumns`` does."""
-    columns = []
-    for column in schema.fields:
-        metadata = dict(column.metadata or {})
-        if is_descriptor(column.dataType):
-            metadata[LOGICAL_TYPE_KEY] = BLOB_TYPE
-        kind = as_bytes(column.dataType, column.name)
-        columns.append(StructField(column.name, kind, column.nullable, metadata))
-    return StructType(columns)
-
-
-def as_bytes(kind: DataType, path: str) -> DataType:
-    """Replace descriptors in a type by binary.
-
-    Raises InvalidInputError: a struct has only some fields of a descriptor.
-    """
-    if is_descriptor(kind):
-        return BinaryType()
-    if isinstance(kind, StructType):
-        if BLOB_FILE in kind.names:
-            raise InvalidInputError(
-                f"the column {path!r} has only some fields of blob descriptors, so that the bytes "
-                "cannot be found",
-                hint=f"read the source with the option blobColumns = {path.partition('.')[0]}, "
-                f"or drop the field {BLOB_FILE} to store a plain struct",
-            )
-        return StructType(
-            [
-                StructField(
-                    f.name, as_bytes(f.dataType, f"{path}.{f.name}"), f.nullable, f.metadata
-                )
-                for f in kind.fields
-            ]
-        )
-    if isinstance(kind, ArrayType):
-        return ArrayType(as_bytes(kind.elementType, f"{path}.element"), kind.containsNull)
-    if isinstance(kind, MapType):
-        value = as_bytes(kind.valueType, f"{path}.value")
-        return MapType(kind.keyType, value, kind.valueContainsNull)
-    return kind
-
-
-def with_descriptors(wanted: DataType, given: DataType) -> DataType:
-    """Replace binary in ``wanted`` by the descriptors of ``given``."""
-    if is_descriptor(given) and isinstance(wanted, BinaryType):
-        return given
-    if isinstance(wanted, StructType) and isinstance(given, StructType):
-        own = sources_of(wanted.names, given.names)
-        return StructType(
-            [
-                StructField(
-                    f.name,
-                    with_descriptors(f.dataType, given[own[f.name]].dataType)
-                    if f.name in own
-                    else f.dataType,
-                    f.nullable,
-                )
-                for f in wanted.fields
-            ]
-        )
-    if isinstance(wanted, ArrayType) and isinstance(given, ArrayType):
-        item = with_descriptors(wanted.elementType, given.elementType)
-        return ArrayType(item, wanted.containsNull)
-    return wanted
-
-
-def as_any_blob(value: Column, kind: DataType) -> Column:
-    """Convert bytes or a descriptor to a type for both."""
-    given: dict[str, Column] = {}
-    if is_descriptor(kind):
-        assert isinstance(kind, StructType)
-        given = {name: value.getField(name) for name in kind.names}
-    else:
-        given[BLOB_DATA] = value
-    members = [
-        given.get(part.name, sf.lit(None)).cast(part.dataType).alias(part.name)
-        for part in _ANY_BLOB.fields
-    ]
-    return sf.when(value.isNotNull(), sf.struct(*members))
-
-
-def mark_blobs(field: pa.Field, given: DataType) -> pa.Field:
-    """Mark the binary fields as blobs for which ``given`` has descriptors.
-
-    Lance has no blobs in maps, where the bytes become plain binary.
-    """
-    kind = field.type
-    if is_descriptor(given):
-        return pa.field(field.name, pa.large_binary(), field.nullable, {BLOB_KEY: "true"})
-    if isinstance(given, StructType):
-        parts = zip(kind, given.fields, strict=True)
-        return field.with_type(pa.struct([mark_blobs(part, own.dataType) for part, own in parts]))
-    if isinstance(given, ArrayType) and pa.types.is_list(kind):
-        item = mark_blobs(kind.value_field, given.elementType)
-        return field.with_type(pa.list_(item))
-    return field

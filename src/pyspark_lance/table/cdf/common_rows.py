@@ -20,7 +20,7 @@ from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, row_ids_of
 from pyspark_lance.table.rows.lineage import Lineage
-from pyspark_lance.table.version.row_counts import load_deletion_vector
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
 _U64Array = NDArray[np.uint64]

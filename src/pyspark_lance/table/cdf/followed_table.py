@@ -32,7 +32,8 @@ from pyspark_lance.table.cdf.unchanged_rows import has_rows_of, live_rows
 from pyspark_lance.table.cdf.version_changes import FragmentRows, live_offsets
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
-from pyspark_lance.table.version.table import Table, TableIdentity
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import TableIdentity
 
 
 @dataclass(slots=True)

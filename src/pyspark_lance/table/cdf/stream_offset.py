@@ -18,7 +18,7 @@ from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.cdf.change_window import OPEN, Bound, Deduplication
 from pyspark_lance.table.cdf.unchanged_rows import LiveRows
-from pyspark_lance.table.version.table import TableIdentity
+from pyspark_lance.table.version.table_identity import TableIdentity
 
 _FORMAT = 1
 

@@ -15,8 +15,8 @@ from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.sort.row_order import Curve, RowOrder
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
-from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 OTHERS_HINT = (
     "LanceTable.clusterBy(…), or ALTER TABLE … CLUSTER BY (…), names other columns, and none "

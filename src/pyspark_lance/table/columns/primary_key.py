@@ -17,7 +17,7 @@ from pyspark_lance.table.columns.change_columns import ColumnResult, commit_chan
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import CommitSettings
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 
 def set_primary_key(

@@ -39,8 +39,8 @@ from pyspark_lance.table.compaction.compaction_plan import (
     with_lineage,
 )
 from pyspark_lance.table.compaction.reuse_index import current_indices
-from pyspark_lance.table.rows.lineage import spill_lineage
 from pyspark_lance.table.rows.scan_split import ScanSplit
+from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from pyspark_lance.table.scan.scan_task import ScanTask

@@ -31,8 +31,9 @@ from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
-from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, FragmentLineage, spill_lineage
+from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, FragmentLineage
 from pyspark_lance.table.rows.scan_split import ScanSplit
+from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import (
     DEFAULT_MAX_ITEMS_PER_FILE,
     WriteFragmentsRequest,
@@ -40,7 +41,7 @@ from pyspark_lance.table.rows.write_fragments import (
 )
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from pyspark_lance.table.scan.scan_task import CoalesceLimits, ScanTask
-from pyspark_lance.table.version.row_counts import load_deletion_vector
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.work.unit_of_work import remove_files
 

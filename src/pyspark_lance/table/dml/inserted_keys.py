@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.value_hashes import bits_of, hashes_of
-from pyspark_lance.commit.conflict import (
+from pyspark_lance.commit.inserted_keys import (
     NUM_BLOCKS,
     NUM_BYTES,
     ROW_KEYS_PROPERTY,

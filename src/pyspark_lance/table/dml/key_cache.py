@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import join_batches
-from pyspark_lance.codec.decode_memory import data_bytes
+from pyspark_lance.codec.array_bytes import data_bytes
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.column_names import (
     ROW_ADDRESS,
@@ -38,7 +38,7 @@ from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.scan_split import Slices
 from pyspark_lance.table.scan.scan_task import ScanTask, is_lazy
-from pyspark_lance.table.version.row_counts import load_deletion_vector
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table import Table
 
 # Maximum rows of a small fragment.

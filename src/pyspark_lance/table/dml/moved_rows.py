@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import join_batches
-from pyspark_lance.codec.decode_memory import BatchTooLargeError, data_bytes
+from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.commit.fragment_changes import FragmentsById
@@ -37,7 +38,7 @@ from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.rows.blob_bytes import BlobBytes
 from pyspark_lance.table.rows.conform import conform_array, conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
-from pyspark_lance.table.rows.lineage import spill_lineage
+from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -31,7 +31,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import ManifestLocation
 from pyspark_lance.result_names import also_snake_case
-from pyspark_lance.table.rows.lineage import inline_lineage_bytes
+from pyspark_lance.table.rows.spilled_lineage import inline_lineage_bytes
 from pyspark_lance.table.rows.write_fragments import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
@@ -42,7 +42,7 @@ from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.scan.scan_statistics import field_widths, row_bytes
 from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import CommitSettings
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 
 class RowAction(enum.IntEnum):

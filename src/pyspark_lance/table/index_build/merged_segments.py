@@ -35,7 +35,7 @@ from pyspark_lance.table.index.segments import BITMAP, LABEL_LIST, kind_of
 from pyspark_lance.table.rows.fragment_reader import row_ids_of
 from pyspark_lance.table.sort import external_sort
 from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS, ExternalSorter
-from pyspark_lance.table.version.row_counts import load_deletion_vector
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
 VALUES: Final = "values"

@@ -24,7 +24,8 @@ from pyspark_lance.metafile.refs_file import Tag, delete_tag, list_tags, read_ta
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, open_pinned
-from pyspark_lance.table.version.table import PinnedVersion, Table, TableIdentity, main_branch_of
+from pyspark_lance.table.version.table import Table, main_branch_of
+from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity
 
 
 def set_tag(

@@ -1,13 +1,6 @@
 """FragmentReader: read data columns from files and lineage columns from sequences.
 
 Files are opened lazily, so a scan of lineage columns opens none.
-
-Prune pages of 0.1 files by the trustworthy part of their statistics.
-
-The statistics describe the written values. Bounds include neither NaN nor the values stored for
-nulls.
-
-Source: docs/format/file-format.md, sections 10.3 and 10.4.
 """
 
 from __future__ import annotations
@@ -27,7 +20,6 @@ from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.codec.text_check import first_invalid_text, holds_invalid_text
 from pyspark_lance.datafile.reader import DataFileReader
-from pyspark_lance.datafile.v0_1.statistics import PageStatistics
 from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.column_names import SYSTEM_COLUMNS, system_array, system_field
 from pyspark_lance.format.field import Field
@@ -35,9 +27,7 @@ from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.logical_type import least_bytes
 from pyspark_lance.format.logical_view import stored_field
 from pyspark_lance.format.row_id_sequence import RowIdSequence
-from pyspark_lance.predicate.conditions import Bounds, Predicate, parts_that_can_match
-from pyspark_lance.predicate.prune import ColumnPath
-from pyspark_lance.predicate.tree import column_paths_of
+from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.column_parts import (
     FilePart,
@@ -49,12 +39,9 @@ from pyspark_lance.table.rows.column_parts import (
 )
 from pyspark_lance.table.rows.convert_parts import json_to_text
 from pyspark_lance.table.rows.lineage import ConcatenatedLineage, FragmentLineage, Lineage
+from pyspark_lance.table.version.confirmed_rows import TRUSTED_ROWS, check_row_count
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.reader_pool import AcquiredReaders
-from pyspark_lance.table.version.row_counts import (
-    TRUSTED_ROWS,
-    check_row_count,
-    load_deletion_vector,
-)
 from pyspark_lance.table.version.table_files import TableFiles
 
 # Rows may be larger than estimated by this factor.
@@ -288,6 +275,7 @@ class FragmentReader:
         for part in self._parts_of(self._stored(fields)):
             if part.file.file_version != "0.1":
                 continue
+            from pyspark_lance.table.rows.legacy_pruning import matching_rows  # noqa: PLC0415
 
             rows = matching_rows(predicate, part.fields, self._reader(part.file), start, end)
             if rows is not None:
@@ -520,50 +508,3 @@ def _in_parts(
             yield from _in_parts(read, (first, last), (last - first) // 2)
             continue
         yield first, batch
-
-
-def matching_rows(
-    predicate: Predicate, fields: Sequence[Field], reader: DataFileReader, start: int, end: int
-) -> NDArray[np.bool_] | None:
-    """Return for each of the rows [start, end) whether its page may match; None if unknown.
-
-    ``start``: first row; ``end``: one past the last row.
-    """
-    wanted = column_paths_of(predicate)
-    by_path = {path: leaf for path, leaf in _leaves(fields) if path in wanted}
-    statistics = reader.page_statistics([leaf.id for leaf in by_path.values()])
-    bounds = {
-        path: _trusted(leaf, statistics[leaf.id])
-        for path, leaf in by_path.items()
-        if leaf.id in statistics
-    }
-    if not bounds:
-        return None
-    row_starts = next(iter(statistics.values())).row_starts
-    pages = parts_that_can_match(predicate, bounds, len(row_starts) - 1)
-    if pages.all():
-        return None
-    return np.repeat(pages, np.diff(row_starts))[start:end]
-
-
-def _leaves(fields: Sequence[Field], path: ColumnPath = ()) -> Iterator[tuple[ColumnPath, Field]]:
-    """Yield columns and struct fields that are shown as stored."""
-    for field in fields:
-        if field.is_struct:
-            yield from _leaves(field.children, (*path, field.name))
-        elif not field.children and field.logical_type != "json":
-            yield (*path, field.name), field
-
-
-def _trusted(field: Field, known: PageStatistics) -> Bounds:
-    data_type = field.to_arrow().type
-    minimum, maximum = known.minimum, known.maximum
-    is_text = field.logical_type in ("string", "large_string", "binary", "large_binary")
-    if not (is_text and field.nullable):
-        # Nulls are stored as arbitrary values.
-        sound = pa.array(np.arange(len(minimum)), mask=known.null_count != 0)
-        minimum, maximum = minimum.take(sound), maximum.take(sound)
-    if pa.types.is_floating(data_type):
-        # NaN is greater than all values, and may be present.
-        maximum = pa.nulls(len(maximum), maximum.type)
-    return Bounds(minimum, maximum)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.decode_memory import has_lists, item_counts
+from pyspark_lance.codec.array_bytes import has_lists, item_counts
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.datafile.version_support import check_legacy_writable, version_need
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError

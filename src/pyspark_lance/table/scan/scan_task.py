@@ -40,8 +40,8 @@ from pyspark_lance.predicate.tree import IsNull, Not, all_of, can_raise, conjunc
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, IncompatibleFilesError
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.reader_pool import AcquiredReaders
-from pyspark_lance.table.version.row_counts import load_deletion_vector
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_lance.commit.conflict import ROW_KEYS_PROPERTY
+from pyspark_lance.commit.inserted_keys import ROW_KEYS_PROPERTY
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import InvalidInputError, LanceError, StorageError, TableNotFoundError
 from pyspark_lance.format.column_names import name_hint

@@ -69,8 +69,9 @@ from pyspark_lance.table.verify.verify_manifest import (
     live_row_ids,
     place_of,
 )
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.removable_files import blob_objects
-from pyspark_lance.table.version.row_counts import load_deletion_vector, with_row_counts
+from pyspark_lance.table.version.row_counts import with_row_counts
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.table_files import TableFiles, roots_outside

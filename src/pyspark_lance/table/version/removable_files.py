@@ -54,7 +54,7 @@ from pyspark_lance.metafile.paths import (
     parse_manifest_name,
 )
 from pyspark_lance.store.object_store import ObjectInfo, ObjectStore
-from pyspark_lance.table.version.row_counts import load_deletion_vector
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 

@@ -44,9 +44,11 @@ from pyspark_lance.metafile.manifest_file import (
 )
 from pyspark_lance.metafile.refs_file import read_branch, read_tag
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.version.row_counts import load_deletion_vector, with_row_counts
-from pyspark_lance.table.version.table import MAIN, PinnedVersion, Table, TableIdentity, TableKey
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.row_counts import with_row_counts
+from pyspark_lance.table.version.table import MAIN, Table, TableKey
 from pyspark_lance.table.version.table_files import TableFiles
+from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from pyspark_lance.errors import InvalidInputError, MissingFileError
 from pyspark_lance.format.operation import Operation, Restore, UpdateConfig, UpdateMap
 from pyspark_lance.table.version.snapshot import LATEST, OWN_PREFIX, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import MAIN, Table
-from pyspark_lance.table.work.unit_of_work import CommitSettings, commit_on_newest
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import commit_on_newest
 
 CONFIG_PREFIX = "lance."
 """Prefix of properties that Lance itself uses; they are stored in the configuration."""

@@ -5,12 +5,9 @@ version does not refer to are removed, unless the outcome of the commit is unkno
 whose input files were removed concurrently, as a cleanup does, is also planned again. A conflict
 never applies the results of an old plan to a newer version.
 
-CommitSettings: settings of every commit.
-
-Remove files written for a commit, if certainly no version refers to them.
-
-The caller often does not know the outcome of the commit: Spark calls ``abort`` in another process,
-and also after a commit whose response was lost.
+Files of a failed write are removed if certainly no version refers to them. The caller often does
+not know the outcome of the commit: Spark calls ``abort`` in another process, and also after a
+commit whose response was lost.
 """
 
 from __future__ import annotations
@@ -20,24 +17,15 @@ import logging
 import uuid as uuids
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 from pyspark_lance.cancellation import CancelledRequestError
-from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.commit_loop import (
-    DEFAULT_RETRIES,
-    DEFAULT_TIMEOUT_S,
-    TURN_S,
-    CommitRequest,
-    Environment,
-    Retries,
-    commit,
-)
+from pyspark_lance.commit.commit_loop import CommitRequest, commit
 from pyspark_lance.commit.commit_outcome import files_of, fragments_named, transaction_of
 from pyspark_lance.commit.manifest_committer import CommitResult, TableGoneError
+from pyspark_lance.commit.retries import TURN_S, Environment, Retries
 from pyspark_lance.errors import LanceError, MissingFileError, RetryableCommitError, StorageError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Append, CreateIndex, Operation
@@ -49,6 +37,7 @@ from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.version.snapshot import Snapshot, cached_manifest_reader
 from pyspark_lance.table.version.table import Table, TableKey
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 logger = logging.getLogger(__name__)
 
@@ -289,24 +278,6 @@ def commit_on_newest(
         return work.commit(work.propose(BaseVersion.of(snapshot.manifest), operation))
 
     return UnitOfWork(table, settings).run(attempt)
-
-
-@dataclass(frozen=True, slots=True)
-class CommitSettings:
-    """Settings of a commit."""
-
-    properties: Mapping[str, str] = field(default_factory=dict)  # Stored in the transaction.
-    # Maximum retries after conflicts of any kind.
-    retries: int = DEFAULT_RETRIES
-    # Seconds after the first conflict after which there are no more retries.
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    # Whether column names may differ only by case.
-    case_sensitive: bool = False
-
-    def is_committed_in(self, snapshot: Snapshot) -> bool:
-        """Return whether the (application, version) pair of the properties was committed."""
-        wanted = application_version(self.properties)
-        return wanted is not None and is_committed(wanted, snapshot.manifest.config)
 
 
 def remove_files(store: ObjectStore, paths: Iterable[str]) -> None:

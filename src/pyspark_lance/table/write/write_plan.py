@@ -37,7 +37,7 @@ from pyspark_lance.table.rows.write_fragments import (
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import CommitSettings
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 if TYPE_CHECKING:
     from pyspark_lance.predicate.conditions import Predicate
