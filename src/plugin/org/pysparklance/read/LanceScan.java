@@ -38,7 +38,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   /** The maximum number of keys in all tasks together, of eight bytes each. */
   private static final long MAX_SENT = 2_000_000;
   private static final long TASK_BYTES = 128 << 20;
-  private static final long FEWEST_TASKS = 16;
+  private static final long MIN_TASKS = 16;
 
   private final Description table;
   private final CaseInsensitiveStringMap options;
@@ -186,7 +186,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   /** Without an index all tasks test the keys, so each task gets all of them. */
   private long mostKeys(Predicate keys) {
-    long tasks = FEWEST_TASKS + table.storedBytes(columns, table.rows()) / TASK_BYTES;
+    long tasks = MIN_TASKS + table.storedBytes(columns, table.rows()) / TASK_BYTES;
     String column = keys.children()[0] instanceof NamedReference one ? one.fieldNames()[0] : "";
     return table.isPrunable(column) ? MAX_KEYS
         : Math.min(MAX_KEYS, MAX_SENT / tasks);

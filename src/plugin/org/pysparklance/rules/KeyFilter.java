@@ -27,22 +27,22 @@ import scala.math.BigInt;
  */
 final class KeyFilter {
   /** The minimum rows of the table: below, building the filter costs more than it saves. */
-  private static final String FEWEST_ROWS = "spark.sql.lance.keyFilterRows";
-  private static final String DEFAULT_ROWS = "1000000";
-  private static final long FEWEST_ITEMS = 100_000;
-  private static final long MOST_ITEMS = 8_000_000;
+  private static final String MIN_ROWS = "spark.sql.lance.keyFilterRows";
+  private static final String DEFAULT_MIN_ROWS = "1000000";
+  private static final long MIN_ITEMS = 100_000;
+  private static final long MAX_ITEMS = 8_000_000;
   private static final long BITS_PER_ITEM = 8;
-  /** Spark's sizes of rows may count half of them. */
-  private static final long MARGIN = 2;
-  /** A source of more rows, times those of the table, has most of its keys. */
-  private static final long MOST_SOURCE = 4;
+  /** Spark may estimate half of the rows that there are. */
+  private static final long SIZE_MARGIN = 2;
+  /** A source of more rows, in multiples of those of the table, has most of its keys. */
+  private static final long MAX_SOURCE_RATIO = 4;
   /** Types of which equal values have equal bytes. */
   private static final Set<DataType> TYPES = Set.of(DataTypes.StringType, DataTypes.BinaryType,
       DataTypes.DateType, DataTypes.TimestampType, DataTypes.TimestampNTZType);
 
   private KeyFilter() {}
 
-  /** One side of a join with the filter; null if it does not pay, or keys have other types. */
+  /** The side with the filter; null if it is not worth its cost, or no key has such a type. */
   static LogicalPlan on(LogicalPlan side, Seq<Expression> own, LogicalPlan other,
       Seq<Expression> others, SQLConf conf) {
     int[] hashed = IntStream.range(0, own.size())
@@ -79,21 +79,21 @@ final class KeyFilter {
   private static long items(LanceScan scan, Seq<Expression> own, LogicalPlan source,
       SQLConf conf) {
     long rows = scan.table().rows();
-    if (rows < Long.parseLong(conf.getConfString(FEWEST_ROWS, DEFAULT_ROWS))) {
+    if (rows < Long.parseLong(conf.getConfString(MIN_ROWS, DEFAULT_MIN_ROWS))) {
       return 0;
     }
     boolean isIndexed = scan.prunable().map(one -> one.fieldNames()[0]).anyMatch(
         name -> own.exists(key -> key.references().exists(one -> one.name().equals(name))));
     if (JoinedKeys.isUnknown(source, conf)) {
-      return isIndexed ? 0 : MOST_ITEMS / MARGIN;
+      return isIndexed ? 0 : MAX_ITEMS / SIZE_MARGIN;
     }
     Statistics known = source.stats();
     BigInt count = known.rowCount().isDefined() ? (BigInt) known.rowCount().get()
         : known.sizeInBytes().$div(EstimationUtils.getSizePerRow(source.output(),
             known.attributeStats()));
     boolean isFew = count.$less$eq(BigInt.apply(LanceScan.MAX_KEYS));
-    return isFew && isIndexed || count.$greater(BigInt.apply(MOST_SOURCE * rows)) ? 0
-        : count.$times(BigInt.apply(MARGIN)).max(BigInt.apply(FEWEST_ITEMS))
-            .min(BigInt.apply(MOST_ITEMS)).toLong();
+    return isFew && isIndexed || count.$greater(BigInt.apply(MAX_SOURCE_RATIO * rows)) ? 0
+        : count.$times(BigInt.apply(SIZE_MARGIN)).max(BigInt.apply(MIN_ITEMS))
+            .min(BigInt.apply(MAX_ITEMS)).toLong();
   }
 }

@@ -22,7 +22,7 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 final class TestedKeys extends Rule<LogicalPlan> {
   /** The minimum rows of a scan, as it has to wait for the other side of the join. */
-  private static final long FEWEST_ROWS = 100_000;
+  private static final long MIN_ROWS = 100_000;
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
     return conf().dynamicPartitionPruningEnabled() && conf().exchangeReuseEnabled()
@@ -170,7 +170,7 @@ final class TestedKeys extends Rule<LogicalPlan> {
       for (AttributeReference column : CollectionConverters.asJava(relation.output())) {
         if (scan != null && column.exprId().equals(key.exprId()) && isWhole(column.dataType())
             && scan.testsKeys(column.name()) && times.getOrDefault(scan, 0) == 1
-            && scan.table().rows() >= FEWEST_ROWS) {
+            && scan.table().rows() >= MIN_ROWS) {
           return new Filter(keys.on(column), relation);
         }
       }
