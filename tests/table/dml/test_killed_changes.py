@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from local_changes import commit_rewritten, delete_rows
 from row_changes import add_to, upsert
 from table_access import read_ours, write_table
-from pyspark_lance.commit import commit_loop
+from pyspark_lance.commit import commit_loop, retries
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.store.local_store import LocalOutput
 from pyspark_lance.table.columns.change_columns import add_columns, drop_columns
@@ -61,8 +61,8 @@ def clock():
 
 if point == "inside a file":
     LocalOutput.close = lambda self: os._exit(7)
-make = functools.partial(commit_loop.Environment, handler=Deadly(), now_ns=clock)
-commit_loop.Environment = make
+make = functools.partial(retries.Environment, handler=Deadly(), now_ns=clock)
+commit_loop.Environment = retries.Environment = make
 
 def rewrite():
     plan = plan_change(Table(path))
