@@ -7,7 +7,7 @@ tables must hold the same rows. Delta and Iceberg come from Maven Central, for t
 that is installed; the rows that are changed lie scattered over all files. All three mark rows as
 deleted instead of rewriting files (deletion vectors, merge on read). The tables have the
 medians of the seconds by the clock and of those of the processor, of the JVM and all that it
-started.
+started. Then a hundred updates of 0.1 % each, and the feed of the last 1, 10 and 100 of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyspark
 from harness import (
@@ -37,6 +38,9 @@ import pyspark_lance
 
 FILES = 8
 STATEMENTS = ("UPDATE", "DELETE", "MERGE", "feed")
+UPDATES = 100
+MANY_UPDATES = f"{UPDATES} updates of 0.1 %"
+WINDOWS = {f"feed of {number} versions": number for number in (1, 10, UPDATES)}
 # By the release of Spark.
 DELTA = {"4.1": "io.delta:delta-spark_4.1_2.13:4.4.0", "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
 ICEBERG = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"}
@@ -120,6 +124,7 @@ class Session:
         self._of(self.spark.range(0, rows, 1, FILES), 0).createOrReplaceTempView("first")
         create = self._format.create.format(table=self._table)
         self.spark.sql(f"{create} AS SELECT * FROM first")
+        self._version = 1 if name == "lance" else 0
 
     @staticmethod
     def _of(ids: DataFrame, turn: int) -> DataFrame:
@@ -133,7 +138,7 @@ class Session:
         """Take a turn of a statement; or of ``checksum``."""
         if statement == "checksum":
             return self.checksum()
-        at = 10 * number
+        at = 10 * number % 100
         ids = self.spark.range(0, self._rows * 11 // 10, 1, FILES).filter(f"id % 100 = {at + 2}")
         self._of(ids, number).createOrReplaceTempView("source")
         works: dict[str, Callable[[], object]] = {
@@ -147,19 +152,32 @@ class Session:
                 f"MERGE INTO {self._table} t USING source s ON t.id = s.id "
                 "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
             ),
-            "feed": lambda: noop(self._feed(number)),
+            "feed": lambda: noop(self._feed(3)),
+            MANY_UPDATES: self._update_often,
+            **{text: partial(self._read_feed, count) for text, count in WINDOWS.items()},
         }
+        if statement in ("UPDATE", "DELETE", "MERGE"):
+            self._version += 1
         taken = timed_in_jvm(self._jvm, works[statement])
         return taken and taken[:2]
 
-    def _feed(self, number: int) -> DataFrame:
-        """The changes of this turn's three statements."""
+    def _update_often(self) -> None:
+        for number in range(UPDATES):
+            self.spark.sql(
+                f"UPDATE {self._table} SET f1 = {number}.5D WHERE id % 1000 = {10 * number + 5}"
+            )
+        self._version += UPDATES
+
+    def _read_feed(self, versions: int) -> None:
+        noop(self._feed(versions))
+
+    def _feed(self, versions: int) -> DataFrame:
+        """The changes of the last versions."""
         if self._name == "iceberg":
             # Its changelog does not read tables whose deletes are merged on read.
             raise NotImplementedError
-        before = 3 * number + (1 if self._name == "lance" else 0)
         reader = self.spark.read.format(self._name).option("readChangeFeed", "true")
-        return reader.option("startingVersion", str(before + 1)).load(
+        return reader.option("startingVersion", str(self._version - versions + 1)).load(
             f"{self._folder}/{self._name}"
         )
 
@@ -174,6 +192,8 @@ def main(*, rows: int = 3_000_000, repeats: int = 5, formats: tuple = tuple(FORM
     with scratch() as folder:
         sessions = {name: Served(name, folder, rows) for name in formats}
         found = take_turns(sessions, STATEMENTS, repeats, warm=1)
+        found |= take_turns(sessions, (MANY_UPDATES,), 1, warm=0)
+        found |= take_turns(sessions, tuple(WINDOWS), repeats, warm=1)
         sums = {name: session.ask(0, "checksum") for name, session in sessions.items()}
         for session in sessions.values():
             session.close()
