@@ -59,4 +59,4 @@ def test_invalid_fusions_are_refused(given):
 @pytest.mark.parametrize("k", [None, 0, -1, True, 1.5, "3"])
 def test_options_refuse_invalid_number_of_rows(k):
     with pytest.raises(InvalidInputError, match="at least 1, not"):
-        HybridOptions([0.5], k, Fusion.parse(None))
+        HybridOptions([0.5], k, Fusion.parse("rrf"))

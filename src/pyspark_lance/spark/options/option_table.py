@@ -173,7 +173,8 @@ OPTIONS = (
     Option("fragmentsPerPartition", "read", "by size", "fragments per Spark partition"),
     Option(
         "blobColumns", "read", "none",
-        "comma-separated list of blob columns to read as `binary`; others show where the bytes are",
+        "comma-separated list of blob columns to read as `binary`; other columns show where the "
+        "bytes are",
     ),
     Option("batchSize", "read", "65536", "maximum rows per Arrow batch"),
     Option(
