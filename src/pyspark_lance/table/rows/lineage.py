@@ -264,6 +264,3 @@ def source_of(fragment: Fragment, name: str) -> SequenceSource:
     """Return where a fragment stores the lineage column ``name``."""
     source: SequenceSource = getattr(fragment, SEQUENCE_OF[name])
     return source
-
-
-"""Default and names of the two configuration entries of Lance."""

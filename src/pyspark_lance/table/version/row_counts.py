@@ -23,9 +23,6 @@ from pyspark_lance.table.version.confirmed_rows import rows_of_file
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
-"""Larger row counts of a fragment are verified with a data file."""
-
-
 _PARALLEL_READS = 16
 _MISCOUNTING = tuple(f"0.{minor}." for minor in range(22, 30))
 
