@@ -36,15 +36,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyspark
+import row_changes
 from harness import print_table
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
+from row_changes import DELTA
 
 import pyspark_lance
 
 MB = 1_000_000
-# By the release of Spark.
-DELTA = {"4.1": "io.delta:delta-spark_4.1_2.13:4.4.0", "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -54,14 +54,9 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
 }
 SETTINGS_OF = {
-    "lance": {
-        "spark.jars": pyspark_lance.plugin_jar(),
-        "spark.sql.catalog.lance": "org.pysparklance.LanceCatalog",
-    },
+    "lance": row_changes.FORMATS["lance"].settings,
     "delta": {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "2",
+        **row_changes.FORMATS["delta"].settings,
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",
         "spark.databricks.delta.properties.defaults.enableChangeDataFeed": "true",
         "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",

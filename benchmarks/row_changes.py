@@ -152,7 +152,7 @@ class Session:
                 f"MERGE INTO {self._table} t USING source s ON t.id = s.id "
                 "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
             ),
-            "feed": lambda: noop(self._feed(3)),
+            "feed": partial(self._read_feed, 3),
             MANY_UPDATES: self._update_often,
             **{text: partial(self._read_feed, count) for text, count in WINDOWS.items()},
         }

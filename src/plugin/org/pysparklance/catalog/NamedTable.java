@@ -74,8 +74,9 @@ public class NamedTable extends LanceTable {
    */
   @Override public Column[] columns() {
     StructType declared = schema();
-    return new Declared(CharVarcharUtils.hasCharVarchar(declared) && Callers.evolveSchema()
-        ? CharVarcharUtils.replaceCharVarcharWithStringInSchema(declared) : declared).columns();
+    return CharVarcharUtils.hasCharVarchar(declared) && Callers.evolveSchema()
+        ? new Declared(CharVarcharUtils.replaceCharVarcharWithStringInSchema(declared)).columns()
+        : super.columns();
   }
 
   /** The table as the statement that creates it: its declared types, and its options. */

@@ -1,12 +1,9 @@
 package org.pysparklance.catalog;
 
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Table;
-import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -38,9 +35,7 @@ public record NewTable(Column[] columns, Transform[] partitions, Map<String, Str
       return new NewTable(source.columns(), new Transform[0], given.properties(), List.of());
     }
     NamedTable statement = named.asStatement();
-    Map<String, String> properties = new HashMap<>(statement.properties());
-    properties.keySet().removeIf(name -> !name.equals(TableCatalog.PROP_COMMENT)
-        && CatalogV2Util.TABLE_RESERVED_PROPERTIES().contains(name));
+    Map<String, String> properties = StagedLanceTable.kept(statement.properties());
     properties.putAll(given.properties());
     return new NewTable(statement.columns(), named.partitioning(), properties,
         List.of(named.constraints()));

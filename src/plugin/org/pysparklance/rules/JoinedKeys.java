@@ -54,9 +54,7 @@ final class JoinedKeys extends Rule<LogicalPlan> {
           && (!isSmall || isNeverBroadcast(join, isLeft));
       LogicalPlan fewer = isShuffled ? KeyFilter.on(side, own, other, others, conf()) : null;
       if (fewer != null) {
-        LogicalPlan shared = repartitioned(other, others);
-        return join.copy(isLeft ? fewer : shared, isLeft ? shared : fewer, join.joinType(),
-            join.condition(), join.hint());
+        return withSides(join, fewer, repartitioned(other, others), isLeft);
       }
       boolean hasSmallKeys = scan(side).isOfRowChange() && !isSmall ? mayBeSmall(other)
           : PartitionPruning.canBroadcastBySize(other, conf());
@@ -66,8 +64,13 @@ final class JoinedKeys extends Rule<LogicalPlan> {
       keysSide = repartitioned(other, others);
     }
     LogicalPlan filtered = filteredSide(side, own, keysSide, others, isBroadcast);
-    return filtered == side ? join : join.copy(isLeft ? filtered : keysSide,
-        isLeft ? keysSide : filtered, join.joinType(), join.condition(), join.hint());
+    return filtered == side ? join : withSides(join, filtered, keysSide, isLeft);
+  }
+
+  /** The join of other sides; {@code side} is its left or its right one. */
+  private static Join withSides(Join join, LogicalPlan side, LogicalPlan other, boolean isLeft) {
+    return join.copy(isLeft ? side : other, isLeft ? other : side, join.joinType(),
+        join.condition(), join.hint());
   }
 
   /** A side that is partitioned as for the join, so that both reuse one exchange. */
