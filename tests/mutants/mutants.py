@@ -2057,9 +2057,61 @@ MUTANTS = (
         ("tests/table/cdf/test_feed_in_one_pass.py::test_large_rows_are_read_separately",),
     ),
     Mutant(
+        "small versions: tasks are cut by file",
+        "table/cdf/changed_rows.py",
+        "is_less_work = version_costs.sum() < file_costs.sum()",
+        "is_less_work = False",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_tasks_have_their_own_versions_if_each_wrote_small_files",
+        ),
+    ),
+    Mutant(
+        "small versions: passes are cut by file",
+        "table/cdf/changed_rows.py",
+        "yield from min((by_file, by_version), ",
+        "yield from min((by_file, by_file), ",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_passes_have_their_own_versions_if_each_wrote_small_files",
+        ),
+    ),
+    Mutant(
+        "small versions: a large one is one pass",
+        "table/cdf/changed_rows.py",
+        "is_large = _num_rows(run) > max_rows",
+        "is_large = False",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_large_version_among_small_ones_is_cut_by_file",
+        ),
+    ),
+    Mutant(
+        "small versions: rows of the first old file only",
+        "table/cdf/common_rows.py",
+        "rows=OffsetSet.union(part.rows for part in parts),",
+        "rows=parts[0].rows,",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_tasks_have_their_own_versions_if_each_wrote_small_files",
+        ),
+    ),
+    Mutant(
+        "small versions: updated rows of the first old file only",
+        "table/cdf/common_rows.py",
+        "updated=OffsetSet.union(part.updated for part in parts),",
+        "updated=parts[0].updated,",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_tasks_have_their_own_versions_if_each_wrote_small_files",
+        ),
+    ),
+    Mutant(
+        "offsets: some in the set are all",
+        "format/deletion_vector.py",
+        "if not hits or len(hits) == len(offsets):",
+        "if not hits or len(hits) <= len(offsets):",
+        ("tests/format/test_deletion_vector.py",),
+    ),
+    Mutant(
         "one pass: all rows are looked up at once",
         "table/cdf/changed_rows.py",
-        "if sum(map(len, pieces)) <= max_rows:",
+        "if _num_rows(changes) <= max_rows:",
         "if max_rows:",
         ("tests/table/cdf/test_feed_in_one_pass.py::test_passes_are_small_and_cover_all_rows",),
     ),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import array
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -144,10 +144,15 @@ class DeletionVector:
 
     def contains_each(self, offsets: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Return which of ``offsets`` (any order) are deleted, same shape."""
-        if not self.bitmap or not len(offsets):
-            return np.zeros(len(offsets), dtype=np.bool_)
-        hits = _array_of(self.bitmap & _bitmap_of(offsets))
-        return np.isin(offsets, hits)
+        return _contains_each(self.bitmap, offsets)
+
+
+def _contains_each(bitmap: BitMap | FrozenBitMap, offsets: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Return which of ``offsets``, in any order, are in ``bitmap``; same shape."""
+    hits = bitmap & _bitmap_of(offsets) if bitmap and len(offsets) else BitMap()
+    if not hits or len(hits) == len(offsets):
+        return np.full(len(offsets), bool(hits))
+    return np.isin(offsets, _array_of(hits))
 
 
 def _bitmap_of(offsets: NDArray[np.integer]) -> BitMap:
@@ -293,6 +298,13 @@ class OffsetSet:
         start, end = self.bitmap[first], self.bitmap[min(last, count) - 1] + 1
         return OffsetSet(self.bitmap & BitMap(range(start, end)))
 
+    @classmethod
+    def union(cls, sets: Iterable[OffsetSet]) -> OffsetSet:
+        """The offsets of all ``sets``, at least one."""
+        bitmap = BitMap.union(*(one.bitmap for one in sets))
+        bitmap.run_optimize()
+        return cls(bitmap)
+
     def both(self, other: OffsetSet) -> OffsetSet:
         """Return the intersection."""
         return OffsetSet(self.bitmap & other.bitmap)
@@ -302,11 +314,8 @@ class OffsetSet:
         return OffsetSet(self.bitmap - other.bitmap)
 
     def contains_each(self, offsets: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """Return which of ``offsets``, ascending and unique, are in the set; same shape."""
-        if not len(offsets) or not self.bitmap:
-            return np.zeros(len(offsets), dtype=np.bool_)
-        span = BitMap(range(int(offsets[0]), int(offsets[-1]) + 1))
-        return np.isin(offsets, np.frombuffer((self.bitmap & span).to_array(), dtype=np.uint32))
+        """Return which of ``offsets``, in any order, are in the set; same shape."""
+        return _contains_each(self.bitmap, offsets)
 
     def complement(self, physical_rows: int) -> DeletionVector | None:
         """Return the other rows of the fragment as a deletion vector; None for none."""

@@ -25,7 +25,6 @@ from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cdf import changed_rows
-from pyspark_lance.table.cdf import changed_rows as pack_changes
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.cdf.change_feed_task import UpdateChanges
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
@@ -118,16 +117,20 @@ class History:
         steps[self.draw(len(steps))]()
 
 
-@pytest.fixture(params=["as it is", "small passes", "many tasks"])
+@pytest.fixture(params=["as it is", "small passes", "many tasks", "by version"])
 def limits(request, monkeypatch):
     """What a request says besides."""
     if request.param == "as it is":
         return {}
     monkeypatch.setattr(changed_rows, "_IDS_OF_SMALL", 2)
-    if request.param == "many tasks":
+    if request.param != "small passes":
         monkeypatch.setattr(plan_scan, "_MIN_TASK_BYTES", 1)
-        for name in ("OPEN_COST_BYTES", "_LOOKUP_BYTES"):
-            monkeypatch.setattr(pack_changes, name, 1)
+    if request.param == "by version":
+        # Each file is expensive to open, so tasks and passes have few versions.
+        return {"parallelism": 3, "batch_bytes": 2000}
+    for name in ("OPEN_COST_BYTES", "_LOOKUP_BYTES"):
+        monkeypatch.setattr(changed_rows, name, 1)
+    if request.param == "many tasks":
         return {"parallelism": 7}
     return {"batch_bytes": 500, "batch_rows": 4}
 
@@ -229,8 +232,12 @@ def plan(path, mode="none", parallelism=1, **more):
     return plan_changes(Table(path), fields, request)
 
 
+def add(path, amount, condition):
+    update_rows(path, condition, ["x"], lambda batch: {"x": pc.add(batch["x"], amount)})
+
+
 def add_one(path, condition):
-    update_rows(path, condition, ["x"], lambda batch: {"x": pc.add(batch["x"], 1)})
+    add(path, 1, condition)
 
 
 @pytest.fixture
@@ -287,6 +294,57 @@ def test_changes_of_one_fragment_share_task(scattered, monkeypatch):
     )
 
 
+@pytest.fixture
+def many_versions(tmp_path):
+    """Two fragments, of which each of 30 versions writes a few scattered rows again."""
+    path = str(tmp_path / "t")
+    rows = pa.table({"id": np.arange(2000), "x": np.zeros(2000, np.int64)})
+    write_table(path, rows, max_rows_per_file=1000)
+    for version in range(30):
+        # Rows are updated by their lineage, whether their values change or not.
+        add(path, version % 2, f"id % 100 = {version}")
+    return path
+
+
+def versions_of(task):
+    return {change.commit.version for change in task.changes}
+
+
+def test_tasks_have_their_own_versions_if_each_wrote_small_files(many_versions, taken, monkeypatch):
+    monkeypatch.setattr(changed_rows, "_IDS_OF_SMALL", 1)
+    monkeypatch.setattr(plan_scan, "_MIN_TASK_BYTES", 1)
+    first, second = plan(many_versions, parallelism=2)
+    assert versions_of(first) | versions_of(second) == set(range(2, 32))
+    assert 13 <= len(versions_of(first)) <= 17
+    assert max(versions_of(first)) < min(versions_of(second))
+    for task in (first, second):
+        assert sum(batch.num_rows for batch in task.run()) == 40 * len(versions_of(task))
+        # The rows of a version that were in both old fragments are one part of its new one.
+        assert all(len(change.rows) == 1 for change in task.changes)
+    # Both tasks read the two old files, and the new ones once.
+    assert sorted(taken.values()) == [1] * 30 + [2] * 2
+
+
+def test_passes_have_their_own_versions_if_each_wrote_small_files(many_versions, taken):
+    (task,) = plan(many_versions)
+    passes = [{change.commit.version for change in part} for part in in_passes(task.changes, 300)]
+    assert passes == [set(range(2, 17)), set(range(17, 32))]
+    (task,) = plan(many_versions, batch_bytes=6000)
+    assert sum(batch.num_rows for batch in task.run()) == 40 * 30
+    assert len(taken) == 32 and sorted(taken.values())[:30] == [1] * 30
+
+
+def test_large_version_among_small_ones_is_cut_by_file(many_versions):
+    add_one(many_versions, "id % 10 < 9")
+    (task,) = plan(many_versions)
+    sizes = [
+        [(change.commit.version, sum(map(len, change.rows))) for change in part]
+        for part in in_passes(task.changes, 700)
+    ]
+    assert [version for part in sizes for version, _ in part[:1]] == [2, 32, 32, 32]
+    assert sum(rows for part in sizes for _, rows in part) == 30 * 20 + 1800
+
+
 def test_combined_reads_keep_version_order(scattered):
     (task,) = plan(scattered)
     found = [
@@ -299,7 +357,17 @@ def test_combined_reads_keep_version_order(scattered):
 @pytest.mark.parametrize("max_rows", [1, 7, 150, 310, 10_000])
 def test_passes_are_small_and_cover_all_rows(scattered, max_rows):
     (task,) = plan(scattered)
+    check_passes(task, max_rows)
 
+
+@pytest.mark.parametrize("max_rows", [7, 310, 3000])
+def test_passes_by_version_are_small_and_cover_all_rows(scattered, max_rows, monkeypatch):
+    (task,) = plan(scattered)
+    monkeypatch.setattr(changed_rows, "OPEN_COST_BYTES", 1 << 40)
+    check_passes(task, max_rows)
+
+
+def check_passes(task, max_rows):
     def places(changes):
         for change in changes:
             kind = getattr(change, "change_type", "update")

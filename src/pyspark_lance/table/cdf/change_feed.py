@@ -36,6 +36,7 @@ from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS, ChangeFeedTa
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.cdf.changed_rows import (
     Commit,
+    RowChanges,
     Side,
     UpdateChanges,
     WholeFragmentChanges,
@@ -285,7 +286,7 @@ class ChangePlanner:
         )
         # Whether a row has changed is seen by all of its columns.
         self._compared = tuple(shown)
-        self._units: list[WholeFragmentChanges | UpdateChanges] = []
+        self._units: list[RowChanges] = []
         self._step_of: list[int] = []
         self._history = history
         self._files: dict[int, TableFiles] = {}

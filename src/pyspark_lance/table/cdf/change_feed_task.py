@@ -36,6 +36,7 @@ from pyspark_lance.predicate.conditions import Predicate, matching
 from pyspark_lance.table.cdf.changed_rows import (
     ChangeType,
     Commit,
+    RowChanges,
     Side,
     UpdateChanges,
     WholeFragmentChanges,
@@ -83,9 +84,7 @@ class ChangeFeedTask:
     predicate: Predicate | None  # Rows of the feed to return; None for all.
     batch_rows: int
     batch_bytes: int  # Bytes that a batch aims at.
-    changes: tuple[
-        WholeFragmentChanges | UpdateChanges, ...
-    ]  # In the order in which they happened.
+    changes: tuple[RowChanges, ...]  # In the order in which they happened.
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Yield the changes: the fields as Lance stores them, then ``CHANGE_FIELDS``."""
@@ -124,10 +123,7 @@ def _row_bytes(task: ChangeFeedTask, shared: SharedRows) -> int:
 
 
 def _reader_of(
-    task: ChangeFeedTask,
-    change: WholeFragmentChanges | UpdateChanges,
-    shared: SharedRows,
-    row_bytes: int,
+    task: ChangeFeedTask, change: RowChanges, shared: SharedRows, row_bytes: int
 ) -> _Scan | _Lookup | _Update:
     if isinstance(change, UpdateChanges):
         return _Update(task, change, shared, row_bytes)
@@ -318,7 +314,7 @@ def _batch_of(
     sources: Sequence[ColumnSource],
     columns: Sequence[pa.Array],
     row_ids: pa.Array,
-    change: WholeFragmentChanges | UpdateChanges,
+    change: RowChanges,
     versions: pa.Array,
     change_type: ChangeType | None = None,
 ) -> pa.RecordBatch:

@@ -5,7 +5,8 @@ are those of the next one.  So rows that are looked up in one file are read in o
 changes, unless they are too many for the memory.
 
 Packs changes into tasks of about equal cost; pure. Changes that look rows up in the same files
-share a task, so that these are read once.
+share a task, so that these are read once. Many small versions are cut by version instead: each
+wrote files of its own, which every task would otherwise open.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
+from typing import TypeAlias
 
 import numpy as np
 
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.table.cdf.common_rows import RetainedRows
+from pyspark_lance.table.cdf.common_rows import RetainedRows, joined_rows
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 from pyspark_lance.table.scan.plan_scan import (
     OPEN_COST_BYTES,
@@ -98,6 +100,8 @@ class UpdateChanges:
     rows: tuple[RetainedRows, ...]
 
 
+RowChanges: TypeAlias = WholeFragmentChanges | UpdateChanges
+
 # Fragments with fewer bytes are read in one pass with others whose ids are near.
 _SMALL_BYTES = 4 << 20
 _IDS_OF_SMALL = 64
@@ -141,18 +145,48 @@ class _Piece:
         return replace(self, rows=replace(rows, offsets=rows.offsets.part(first, last)))
 
 
-def in_passes(
-    changes: Sequence[WholeFragmentChanges | UpdateChanges], max_rows: int
-) -> Iterator[Sequence[WholeFragmentChanges | UpdateChanges]]:
+def in_passes(changes: Sequence[RowChanges], max_rows: int) -> Iterator[Sequence[RowChanges]]:
     """The changes, in parts that look up about ``max_rows`` rows at most, each in their order.
+
+    Parts are cut by file or by version, whichever reads less.
+    """
+    if _num_rows(changes) <= max_rows:
+        yield changes
+        return
+    by_file = list(_passes_by_file(changes, max_rows))
+    by_version: list[Sequence[RowChanges]] = []
+    for run in _runs_of_versions(changes, max_rows):
+        is_large = _num_rows(run) > max_rows
+        by_version += _passes_by_file(run, max_rows) if is_large else [run]
+    yield from min((by_file, by_version), key=lambda passes: sum(map(_bytes_to_read, passes)))
+
+
+def _num_rows(changes: Iterable[RowChanges]) -> int:
+    """Return the number of rows that are looked up."""
+    return sum(len(piece) for change in changes for piece in _pieces(0, change))
+
+
+def _runs_of_versions(changes: Sequence[RowChanges], max_rows: int) -> Iterator[list[RowChanges]]:
+    """Consecutive changes that look up ``max_rows`` rows at most, or one change with more."""
+    run: list[RowChanges] = []
+    num_rows = 0
+    for change in changes:
+        count = _num_rows([change])
+        if run and num_rows + count > max_rows:
+            yield run
+            run, num_rows = [], 0
+        run.append(change)
+        num_rows += count
+    yield run
+
+
+def _passes_by_file(changes: Sequence[RowChanges], max_rows: int) -> Iterator[Sequence[RowChanges]]:
+    """Cut changes into parts, each with the rows of some files.
 
     The rows of one file are in one part, or in neighbouring ones if they are too many; then each
     part has about the same share of each change, whose rows are mostly in the order of the file.
     """
     pieces = [piece for number, change in enumerate(changes) for piece in _pieces(number, change)]
-    if sum(map(len, pieces)) <= max_rows:
-        yield changes
-        return
     parts: list[list[_Piece]] = [[]]
     num_rows = 0
     for _, group in groupby(sorted(pieces, key=lambda one: one.group), key=lambda one: one.group):
@@ -172,7 +206,7 @@ def in_passes(
         yield _changes_of(changes, part, is_first=not number, is_last=number == len(parts) - 1)
 
 
-def _pieces(number: int, change: WholeFragmentChanges | UpdateChanges) -> Iterator[_Piece]:
+def _pieces(number: int, change: RowChanges) -> Iterator[_Piece]:
     if isinstance(change, UpdateChanges):
         yield from (_Piece(number, rows) for rows in change.rows)
     elif change.looked_up:
@@ -180,18 +214,14 @@ def _pieces(number: int, change: WholeFragmentChanges | UpdateChanges) -> Iterat
 
 
 def _changes_of(
-    changes: Sequence[WholeFragmentChanges | UpdateChanges],
-    pieces: Sequence[_Piece],
-    *,
-    is_first: bool,
-    is_last: bool,
-) -> list[WholeFragmentChanges | UpdateChanges]:
+    changes: Sequence[RowChanges], pieces: Sequence[_Piece], *, is_first: bool, is_last: bool
+) -> list[RowChanges]:
     """The changes in one part; those that are scanned are in the first or the last one."""
     rows_of: dict[int, list[RetainedRows | ScanSplit]] = {}
     for piece in pieces:
         if len(piece):
             rows_of.setdefault(piece.change, []).append(piece.rows)
-    found: list[WholeFragmentChanges | UpdateChanges] = []
+    found: list[RowChanges] = []
     for number, change in enumerate(changes):
         rows = rows_of.get(number, [])
         if isinstance(change, UpdateChanges):
@@ -214,7 +244,7 @@ _SCATTERED = 4.0
 _LOOKUP_BYTES = 2 << 20
 
 
-def sides_of(change: WholeFragmentChanges | UpdateChanges) -> tuple[Side, ...]:
+def sides_of(change: RowChanges) -> tuple[Side, ...]:
     """The sides that a change reads."""
     return (
         (change.side,)
@@ -228,24 +258,54 @@ class _Numbered:
     """A change, or rows of one, and its place in the order of time."""
 
     number: int
-    change: WholeFragmentChanges | UpdateChanges
+    change: RowChanges
 
 
-def pack_changes(
-    changes: Sequence[WholeFragmentChanges | UpdateChanges], parallelism: int
-) -> list[list[WholeFragmentChanges | UpdateChanges]]:
+def pack_changes(changes: Sequence[RowChanges], parallelism: int) -> list[list[RowChanges]]:
     """The changes of each task, in their order.
 
     ``changes``: in the order in which they happened; those that are not updates have one slice.
     ``parallelism``: tasks that can run at once.
     """
+    by_file = _packed_by_file(changes, parallelism)
+    if len(by_file) < 2:
+        return by_file
+    by_version = _packed_by_version(changes, parallelism)
+    file_costs, version_costs = (
+        np.array([_bytes_to_read(task) for task in tasks]) for tasks in (by_file, by_version)
+    )
+    is_less_work = version_costs.sum() < file_costs.sum()
+    return by_version if is_less_work and version_costs.max() <= file_costs.max() else by_file
+
+
+def _packed_by_file(changes: Sequence[RowChanges], parallelism: int) -> list[list[RowChanges]]:
     clusters = _clusters(changes)
     costs = np.array([_cost(cluster) for cluster in clusters], np.float64)
     packed = pack_by_cost(costs, clusters, _cut_cluster, parallelism)
     return [list(_merged(chain.from_iterable(group))) for group in packed]
 
 
-def _clusters(changes: Sequence[WholeFragmentChanges | UpdateChanges]) -> list[list[_Numbered]]:
+def _packed_by_version(changes: Sequence[RowChanges], parallelism: int) -> list[list[RowChanges]]:
+    """Consecutive changes of about equal cost; each task reads the files that it needs."""
+    costs = np.array([_bytes_to_read([change]) for change in changes])
+    # Files that many changes read count once.
+    costs *= _bytes_to_read(changes) / costs.sum()
+    runs = pack_by_cost(costs, changes, lambda change, _: (change,), parallelism)
+    return [
+        [_with_joined_rows(change) for change in _merged(chain.from_iterable(_clusters(run)))]
+        for run in runs
+    ]
+
+
+def _with_joined_rows(change: RowChanges) -> RowChanges:
+    """The change without the cuts by file of its old rows."""
+    if isinstance(change, WholeFragmentChanges):
+        return change
+    by_new = groupby(change.rows, key=lambda rows: (rows.after.id, rows.in_place))
+    return replace(change, rows=tuple(joined_rows(list(parts)) for _, parts in by_new))
+
+
+def _clusters(changes: Sequence[RowChanges]) -> list[list[_Numbered]]:
     """Group changes that look rows up in the same files; all others are single."""
     used = Counter(chain.from_iterable(_groups_of(change) for change in changes))
     shared = {group for group, count in used.items() if count > 1}
@@ -262,7 +322,7 @@ def _clusters(changes: Sequence[WholeFragmentChanges | UpdateChanges]) -> list[l
     return clusters
 
 
-def _groups_of(change: WholeFragmentChanges | UpdateChanges) -> set[int]:
+def _groups_of(change: RowChanges) -> set[int]:
     """The groups of files that a change looks rows up in, or could."""
     if isinstance(change, UpdateChanges):
         return set(map(group_of_rows, change.rows))
@@ -271,9 +331,7 @@ def _groups_of(change: WholeFragmentChanges | UpdateChanges) -> set[int]:
     return {file_group(one.fragment) for one in change.slices if one.offsets is not None}
 
 
-def _parts(
-    change: WholeFragmentChanges | UpdateChanges, shared: set[int]
-) -> Iterator[tuple[int | None, WholeFragmentChanges | UpdateChanges]]:
+def _parts(change: RowChanges, shared: set[int]) -> Iterator[tuple[int | None, RowChanges]]:
     """The rows in each of the shared groups, and those in none."""
     if isinstance(change, WholeFragmentChanges):
         groups = _groups_of(change) & shared
@@ -289,19 +347,29 @@ def _parts(
 
 def _cost(cluster: Sequence[_Numbered]) -> float:
     """Estimate the bytes to read."""
-    first = cluster[0].change
-    if isinstance(first, WholeFragmentChanges) and not first.looked_up:
-        return float(slice_costs(Slices.of(first.slices), 1.0)[0])
-    num_files, num_bytes = _read_by(cluster)
-    return num_bytes + OPEN_COST_BYTES * num_files
+    return _bytes_to_read([numbered.change for numbered in cluster])
 
 
-def _read_by(cluster: Sequence[_Numbered]) -> tuple[int, float]:
+def _bytes_to_read(changes: Sequence[RowChanges]) -> float:
+    """Estimate the bytes to read and the cost of opening files, in one pass."""
+    scanned = [
+        one
+        for change in changes
+        if isinstance(change, WholeFragmentChanges) and not change.looked_up
+        for one in change.slices
+    ]
+    num_files, num_bytes = _read_by(changes)
+    num_bytes += OPEN_COST_BYTES * num_files
+    return num_bytes + float(slice_costs(Slices.of(scanned), 1.0).sum()) if scanned else num_bytes
+
+
+def _read_by(changes: Iterable[RowChanges]) -> tuple[int, float]:
     """Return the number of fragments to look rows up in, and estimate the bytes to read."""
     sources, num_rows = {}, 0
-    for numbered in cluster:
-        change = numbered.change
+    for change in changes:
         if isinstance(change, WholeFragmentChanges):
+            if not change.looked_up:
+                continue
             sources.update({(one.fragment.id, True): one.fragment for one in change.slices})
             num_rows += sum(len(one.offsets or ()) for one in change.slices)
             continue
@@ -317,7 +385,7 @@ def _read_by(cluster: Sequence[_Numbered]) -> tuple[int, float]:
 def _cut_cluster(cluster: Sequence[_Numbered], count: int) -> Sequence[list[_Numbered]]:
     """``cluster`` in ``count`` parts, or fewer; each has about the same share of each change."""
     if len(cluster) > 1:
-        num_files, num_bytes = _read_by(cluster)
+        num_files, num_bytes = _read_by(numbered.change for numbered in cluster)
         count = min(count, max(1, int(num_bytes / (_LOOKUP_BYTES * num_files))))
     parts: list[list[_Numbered]] = [[] for _ in range(count)]
     for numbered in cluster:
@@ -326,9 +394,7 @@ def _cut_cluster(cluster: Sequence[_Numbered], count: int) -> Sequence[list[_Num
     return [part for part in parts if part]
 
 
-def _cut(
-    change: WholeFragmentChanges | UpdateChanges, count: int
-) -> Sequence[WholeFragmentChanges | UpdateChanges]:
+def _cut(change: RowChanges, count: int) -> Sequence[RowChanges]:
     """``change`` in ``count`` pieces, or fewer."""
     if isinstance(change, WholeFragmentChanges):
         (scan_split,) = change.slices
@@ -348,7 +414,7 @@ def _cut(
     return [replace(change, rows=tuple(piece)) for piece in pieces]
 
 
-def _merged(parts: Iterable[_Numbered]) -> Iterator[WholeFragmentChanges | UpdateChanges]:
+def _merged(parts: Iterable[_Numbered]) -> Iterator[RowChanges]:
     """The changes in their order; neighbours that can be one are, so that they share a batch."""
     in_order = sorted(parts, key=lambda part: part.number)
     for _, group in groupby(in_order, key=_merge_key):

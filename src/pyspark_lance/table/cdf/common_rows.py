@@ -51,6 +51,19 @@ class RetainedRows:
         return replace(self, rows=self.updated)
 
 
+def joined_rows(parts: Sequence[RetainedRows]) -> RetainedRows:
+    """Merge rows of one new fragment to one value; ``parts`` are in place or not, all of them."""
+    if len(parts) == 1:
+        return parts[0]
+    before = {fragment.id: fragment for part in parts for fragment in part.before}
+    return replace(
+        parts[0],
+        before=tuple(before.values()),
+        rows=OffsetSet.union(part.rows for part in parts),
+        updated=OffsetSet.union(part.updated for part in parts),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RowAddressPairs:
     """Rows one by one; arrays of one length."""
