@@ -231,3 +231,25 @@ def test_decoded_fragments_are_shared_with_whole_version():
     assert whole.items[9] is some[1]
     assert len(pickle.dumps(some)) < 2 * len(pickle.dumps(whole.take(np.array([250, 9]))))
     assert list(pickle.loads(pickle.dumps(some))) == list(some)
+
+
+@pytest.mark.parametrize("are_stored", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_differing_fragments_equal_dict_model(seed, are_stored):
+    rng = random.Random(seed)
+    every = [MANY]
+    for _ in range(5):
+        every.append(others(every[-1], rng))
+    versions = [
+        Manifest.from_bytes(manifest(*one).to_bytes()).fragments
+        if are_stored
+        else Fragments.of(one)
+        for one in every
+    ]
+    # A difference is kept until another one is asked for.
+    for _ in range(30):
+        old, new = rng.randrange(6), rng.randrange(6)
+        before, after = ({one.id: one for one in every[at]} for at in (old, new))
+        only_before, only_after = versions[old].differing(versions[new])
+        assert only_before == [one for key, one in before.items() if after.get(key) != one]
+        assert only_after == [one for key, one in after.items() if before.get(key) != one]

@@ -2062,7 +2062,7 @@ MUTANTS = (
         "is_less_work = version_costs.sum() < file_costs.sum()",
         "is_less_work = False",
         (
-            "tests/table/cdf/test_feed_in_one_pass.py::test_tasks_have_their_own_versions_if_each_wrote_small_files",
+            "tests/table/cdf/test_feed_in_one_pass.py::test_tasks_are_cut_by_version_for_small_files",
         ),
     ),
     Mutant(
@@ -2071,7 +2071,7 @@ MUTANTS = (
         "yield from min((by_file, by_version), ",
         "yield from min((by_file, by_file), ",
         (
-            "tests/table/cdf/test_feed_in_one_pass.py::test_passes_have_their_own_versions_if_each_wrote_small_files",
+            "tests/table/cdf/test_feed_in_one_pass.py::test_passes_are_cut_by_version_for_small_files",
         ),
     ),
     Mutant(
@@ -2079,9 +2079,7 @@ MUTANTS = (
         "table/cdf/changed_rows.py",
         "is_large = _num_rows(run) > max_rows",
         "is_large = False",
-        (
-            "tests/table/cdf/test_feed_in_one_pass.py::test_large_version_among_small_ones_is_cut_by_file",
-        ),
+        ("tests/table/cdf/test_feed_in_one_pass.py::test_large_version_is_cut_by_file",),
     ),
     Mutant(
         "small versions: rows of the first old file only",
@@ -2089,7 +2087,7 @@ MUTANTS = (
         "rows=OffsetSet.union(part.rows for part in parts),",
         "rows=parts[0].rows,",
         (
-            "tests/table/cdf/test_feed_in_one_pass.py::test_tasks_have_their_own_versions_if_each_wrote_small_files",
+            "tests/table/cdf/test_feed_in_one_pass.py::test_tasks_are_cut_by_version_for_small_files",
         ),
     ),
     Mutant(
@@ -2098,7 +2096,7 @@ MUTANTS = (
         "updated=OffsetSet.union(part.updated for part in parts),",
         "updated=parts[0].updated,",
         (
-            "tests/table/cdf/test_feed_in_one_pass.py::test_tasks_have_their_own_versions_if_each_wrote_small_files",
+            "tests/table/cdf/test_feed_in_one_pass.py::test_tasks_are_cut_by_version_for_small_files",
         ),
     ),
     Mutant(
@@ -3198,9 +3196,9 @@ MUTANTS = (
     ),
     Mutant(
         "fragments behind the last new one have not vanished",
-        "table/cdf/version_changes.py",
-        "return [*only_old, *old[here:]], [*only_new, *new[there:]]",
-        "return only_old, [*only_new, *new[there:]]",
+        "format/fragments.py",
+        "found = [*only_old, *self[here:]], [*only_new, *newer[there:]]",
+        "found = only_old, [*only_new, *newer[there:]]",
         ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(

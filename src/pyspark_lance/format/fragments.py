@@ -8,6 +8,7 @@ kept, and a message is decoded on access.  No I/O.
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,6 +108,10 @@ class Fragments(Sequence[Fragment]):
         self._stored = stored
         # The sequence that these were taken from, and their positions in it.
         self._origin: tuple[Fragments, range | NDArray[np.int64]] | None = None
+        # The sequence that these were last compared with, and the difference.
+        self._compared: (
+            tuple[weakref.ref[Fragments], tuple[list[Fragment], list[Fragment]]] | None
+        ) = None
         if columns is not None:
             self.__dict__["columns"] = columns
 
@@ -227,7 +232,7 @@ class Fragments(Sequence[Fragment]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without fragments outside of this selection."""
-        return {**self.__dict__, "_origin": None}
+        return {**self.__dict__, "_origin": None, "_compared": None}
 
     def place_of(self, fragment_id: int) -> int | None:
         """Return the position of the fragment with this id, if ids ascend."""
@@ -327,6 +332,29 @@ class Fragments(Sequence[Fragment]):
             same = (number for number, (a, b) in enumerate(pairs) if self[a] != other[b])
             return next(same, min(len(self) - here, len(other) - there))
         return same_bytes(mine[0], int(mine[1][here]), theirs, there)
+
+    def differing(self, newer: Fragments) -> tuple[list[Fragment], list[Fragment]]:
+        """Return the fragments of each version that the other does not have, by ascending id."""
+        if self._compared is not None and self._compared[0]() is newer:
+            return self._compared[1]
+        only_old: list[Fragment] = []
+        only_new: list[Fragment] = []
+        here = there = 0
+        while here < len(self) and there < len(newer):
+            same = self.same_run(here, newer, there)
+            here, there = here + same, there + same
+            if here == len(self) or there == len(newer):
+                break
+            old_fragment, new_fragment = self[here], newer[there]
+            if old_fragment.id <= new_fragment.id:
+                only_old.append(old_fragment)
+                here += 1
+            if new_fragment.id <= old_fragment.id:
+                only_new.append(new_fragment)
+                there += 1
+        found = [*only_old, *self[here:]], [*only_new, *newer[there:]]
+        self._compared = weakref.ref(newer), found
+        return found
 
     @cached_property
     def contiguous_bytes(self) -> tuple[bytes, NDArray[np.int64]] | None:

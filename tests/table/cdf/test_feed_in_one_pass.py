@@ -296,9 +296,9 @@ def test_changes_of_one_fragment_share_task(scattered, monkeypatch):
 
 @pytest.fixture
 def many_versions(tmp_path):
-    """Two fragments, of which each of 30 versions writes a few scattered rows again."""
+    """Three fragments, of which each of 30 versions writes a few scattered rows again."""
     path = str(tmp_path / "t")
-    rows = pa.table({"id": np.arange(2000), "x": np.zeros(2000, np.int64)})
+    rows = pa.table({"id": np.arange(3000), "x": np.zeros(3000, np.int64)})
     write_table(path, rows, max_rows_per_file=1000)
     for version in range(30):
         # Rows are updated by their lineage, whether their values change or not.
@@ -310,7 +310,7 @@ def versions_of(task):
     return {change.commit.version for change in task.changes}
 
 
-def test_tasks_have_their_own_versions_if_each_wrote_small_files(many_versions, taken, monkeypatch):
+def test_tasks_are_cut_by_version_for_small_files(many_versions, taken, monkeypatch):
     monkeypatch.setattr(changed_rows, "_IDS_OF_SMALL", 1)
     monkeypatch.setattr(plan_scan, "_MIN_TASK_BYTES", 1)
     first, second = plan(many_versions, parallelism=2)
@@ -318,31 +318,31 @@ def test_tasks_have_their_own_versions_if_each_wrote_small_files(many_versions, 
     assert 13 <= len(versions_of(first)) <= 17
     assert max(versions_of(first)) < min(versions_of(second))
     for task in (first, second):
-        assert sum(batch.num_rows for batch in task.run()) == 40 * len(versions_of(task))
-        # The rows of a version that were in both old fragments are one part of its new one.
+        assert sum(batch.num_rows for batch in task.run()) == 60 * len(versions_of(task))
+        # The rows of a version that were in three old fragments are one part of its new one.
         assert all(len(change.rows) == 1 for change in task.changes)
-    # Both tasks read the two old files, and the new ones once.
-    assert sorted(taken.values()) == [1] * 30 + [2] * 2
+    # Both tasks read the three old files, and one of them each new one.
+    assert sorted(taken.values()) == [1] * 30 + [2] * 3
 
 
-def test_passes_have_their_own_versions_if_each_wrote_small_files(many_versions, taken):
+def test_passes_are_cut_by_version_for_small_files(many_versions, taken):
     (task,) = plan(many_versions)
-    passes = [{change.commit.version for change in part} for part in in_passes(task.changes, 300)]
+    passes = [{change.commit.version for change in part} for part in in_passes(task.changes, 450)]
     assert passes == [set(range(2, 17)), set(range(17, 32))]
     (task,) = plan(many_versions, batch_bytes=6000)
-    assert sum(batch.num_rows for batch in task.run()) == 40 * 30
-    assert len(taken) == 32 and sorted(taken.values())[:30] == [1] * 30
+    assert sum(batch.num_rows for batch in task.run()) == 60 * 30
+    assert len(taken) == 33 and sorted(taken.values())[:30] == [1] * 30
 
 
-def test_large_version_among_small_ones_is_cut_by_file(many_versions):
+def test_large_version_is_cut_by_file(many_versions):
     add_one(many_versions, "id % 10 < 9")
     (task,) = plan(many_versions)
     sizes = [
         [(change.commit.version, sum(map(len, change.rows))) for change in part]
-        for part in in_passes(task.changes, 700)
+        for part in in_passes(task.changes, 1050)
     ]
     assert [version for part in sizes for version, _ in part[:1]] == [2, 32, 32, 32]
-    assert sum(rows for part in sizes for _, rows in part) == 30 * 20 + 1800
+    assert sum(rows for part in sizes for _, rows in part) == 30 * 30 + 2700
 
 
 def test_combined_reads_keep_version_order(scattered):
@@ -361,7 +361,7 @@ def test_passes_are_small_and_cover_all_rows(scattered, max_rows):
 
 
 @pytest.mark.parametrize("max_rows", [7, 310, 3000])
-def test_passes_by_version_are_small_and_cover_all_rows(scattered, max_rows, monkeypatch):
+def test_passes_by_version_cover_all_rows(scattered, max_rows, monkeypatch):
     (task,) = plan(scattered)
     monkeypatch.setattr(changed_rows, "OPEN_COST_BYTES", 1 << 40)
     check_passes(task, max_rows)

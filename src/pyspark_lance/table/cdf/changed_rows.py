@@ -19,6 +19,7 @@ from itertools import chain, groupby
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.typed_values import check_enum
@@ -274,8 +275,13 @@ def pack_changes(changes: Sequence[RowChanges], parallelism: int) -> list[list[R
     file_costs, version_costs = (
         np.array([_bytes_to_read(task) for task in tasks]) for tasks in (by_file, by_version)
     )
+
+    def duration(costs: NDArray[np.float64]) -> float:
+        return float(max(costs.max(), costs.sum() / parallelism))
+
     is_less_work = version_costs.sum() < file_costs.sum()
-    return by_version if is_less_work and version_costs.max() <= file_costs.max() else by_file
+    is_faster = duration(version_costs) <= duration(file_costs)
+    return by_version if is_less_work and is_faster else by_file
 
 
 def _packed_by_file(changes: Sequence[RowChanges], parallelism: int) -> list[list[RowChanges]]:

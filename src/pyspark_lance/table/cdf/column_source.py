@@ -416,11 +416,11 @@ def may_restore_columns(before: Snapshot, after: Snapshot) -> bool:
     A dropped column may have left its id, name and type to another one.  Then files reappear that
     the version before had lost.
     """
-    kept = {fragment.id: fragment.files for fragment in before.manifest.fragments}
+    only_before, only_after = before.manifest.fragments.differing(after.manifest.fragments)
+    kept = {fragment.id: fragment.files for fragment in only_before}
     newest = before.manifest.max_fragment_id
     has_lost_files = newest is not None and any(
-        fragment.id <= newest and kept.get(fragment.id) != fragment.files
-        for fragment in after.manifest.fragments
+        fragment.id <= newest and kept.get(fragment.id) != fragment.files for fragment in only_after
     )
     if not has_lost_files or after.version != before.version + 1:
         return False

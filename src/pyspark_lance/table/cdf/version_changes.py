@@ -93,7 +93,9 @@ def version_changes(
         kept += same.changed(fields_before, fields_after)
     appeared += [FragmentRows(fragment) for fragment in new.values() if fragment.id not in stayed]
     if before is not None and vanished and appeared:
-        if _only_moves_rows(before, after):
+        # Compactions replace whole fragments.
+        replaces_fragments = all(rows.offsets is None for rows in vanished)
+        if replaces_fragments and _only_moves_rows(before, after):
             vanished, appeared = [], []
         else:
             show_more = any(holds_any(rows.fragment, shown_once) for rows in (*vanished, *appeared))
@@ -109,32 +111,12 @@ def _fragments_by_id(
     """The fragments of both, with those that are the same unless ``only_differing``."""
     old = Fragments.of(()) if before is None else before.manifest.fragments
     new = after.manifest.fragments
-    both: tuple[Sequence[Fragment], ...] = _differing(old, new) if only_differing else (old, new)
+    both: tuple[Sequence[Fragment], ...] = old.differing(new) if only_differing else (old, new)
     there, here = (
         {fragment.id: fragment for fragment in fragments if fragment.physical_rows}
         for fragments in both
     )
     return there, here
-
-
-def _differing(old: Fragments, new: Fragments) -> tuple[list[Fragment], list[Fragment]]:
-    """The fragments of each side that are not the same on the other; both by ascending id."""
-    only_old: list[Fragment] = []
-    only_new: list[Fragment] = []
-    here = there = 0
-    while here < len(old) and there < len(new):
-        same = old.same_run(here, new, there)
-        here, there = here + same, there + same
-        if here == len(old) or there == len(new):
-            break
-        old_fragment, new_fragment = old[here], new[there]
-        if old_fragment.id <= new_fragment.id:
-            only_old.append(old_fragment)
-            here += 1
-        if new_fragment.id <= old_fragment.id:
-            only_new.append(new_fragment)
-            there += 1
-    return [*only_old, *old[here:]], [*only_new, *new[there:]]
 
 
 def live_offsets(snapshot: Snapshot, rows: FragmentRows) -> OffsetSet:
