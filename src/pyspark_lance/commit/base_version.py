@@ -109,7 +109,7 @@ class NewerVersions:
         found = read_transactions(self.store, locations)
         for version in versions:
             try:
-                transaction, name = next(found)
+                _, transaction, name = next(found)
             except FileNotFoundError as error:
                 raise _missing_version_error(f"version {version}", error) from error
             self._add(version, transaction or transaction_in_file(self.store, name))

@@ -332,32 +332,35 @@ def _open(store: ObjectStore, location: ManifestLocation) -> _FileBytes:
 
 
 def read_consecutive_manifests(
-    store: ObjectStore, locations: Sequence[ManifestLocation]
+    store: ObjectStore, locations: Sequence[ManifestLocation], *, skip_removed: bool = False
 ) -> Iterator[ManifestFile]:
-    """Read and check the manifests of consecutive versions, without index entries.
+    """Read and check the manifests of adjacent versions, without index entries.
 
     Of each, only the difference from the previous one is parsed; the next ones are prefetched.
+
+    ``locations``: ascending or descending; ``skip_removed``: whether those that are removed
+    meanwhile are left out, or an error.
     """
     known: Fragments | None = None
-    for location, file in zip(locations, _prefetch(store, locations), strict=True):
+    for location, file in _prefetch(store, locations, skip_removed=skip_removed):
         found = _manifest_of(location, file, False, known)
         known = reusable_fragments(found)
         yield found
 
 
 def read_transactions(
-    store: ObjectStore, locations: Sequence[ManifestLocation]
-) -> Iterator[tuple[Transaction | None, str]]:
-    """Return the inline transactions of versions, or the names of their transaction files.
+    store: ObjectStore, locations: Sequence[ManifestLocation], *, skip_removed: bool = False
+) -> Iterator[tuple[int, Transaction | None, str]]:
+    """Yield each version with its inline transaction, and the name of its transaction file.
 
     Nothing else is read, so the cost depends on the changes and not on the size of the table.
     """
-    for location, file in zip(locations, _prefetch(store, locations), strict=True):
+    for location, file in _prefetch(store, locations, skip_removed=skip_removed):
         position, end = file.manifest_range()
         where = file.where(position, end)
         sections = ManifestSections.from_bytes(file.read(position, end), where)
         _check_version(sections.version, location, where)
-        yield file.transaction(sections), sections.transaction_file
+        yield location.version, file.transaction(sections), sections.transaction_file
 
 
 def _check_version(version: int, location: ManifestLocation, where: str) -> None:
@@ -367,25 +370,35 @@ def _check_version(version: int, location: ManifestLocation, where: str) -> None
         )
 
 
-def _prefetch(store: ObjectStore, locations: Sequence[ManifestLocation]) -> Iterator[_FileBytes]:
+def _prefetch(
+    store: ObjectStore, locations: Sequence[ManifestLocation], *, skip_removed: bool
+) -> Iterator[tuple[ManifestLocation, _FileBytes]]:
     """Yield the files in order, and prefetch the next ones."""
 
-    def whole(location: ManifestLocation) -> _FileBytes:
-        return _FileBytes.open(store, location.path, location.size)
+    def whole(location: ManifestLocation) -> tuple[ManifestLocation, _FileBytes] | None:
+        try:
+            return location, _FileBytes.open(store, location.path, location.size)
+        except FileNotFoundError:
+            if skip_removed:
+                return None
+            raise
 
-    if isinstance(store, LocalStore) or len(locations) < 3:
-        yield from map(whole, locations)
-        return
-    largest = max(location.size or _TAIL_BYTES for location in locations)
-    ahead = max(1, min(_MAX_FETCHES, _MAX_FETCHED_BYTES // largest))
-    with GeneratorPool(max_workers=ahead) as executor:
-        waiting: deque[Future[_FileBytes]] = deque()
-        for location in locations:
-            waiting.append(executor.submit(whole, location))
-            if len(waiting) > ahead:
+    def in_order() -> Iterator[tuple[ManifestLocation, _FileBytes] | None]:
+        if isinstance(store, LocalStore) or len(locations) < 3:
+            yield from map(whole, locations)
+            return
+        largest = max(location.size or _TAIL_BYTES for location in locations)
+        ahead = max(1, min(_MAX_FETCHES, _MAX_FETCHED_BYTES // largest))
+        with GeneratorPool(max_workers=ahead) as executor:
+            waiting: deque[Future[tuple[ManifestLocation, _FileBytes] | None]] = deque()
+            for location in locations:
+                waiting.append(executor.submit(whole, location))
+                if len(waiting) > ahead:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+
+    return (found for found in in_order() if found is not None)
 
 
 def _parse_checked(

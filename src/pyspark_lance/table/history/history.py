@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -22,7 +21,7 @@ from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
     list_versions,
-    read_manifest,
+    read_consecutive_manifests,
     retry_if_removed,
 )
 from pyspark_lance.metafile.refs_file import list_tags
@@ -38,7 +37,6 @@ from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, 
 from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.table_files import roots_outside
 
-_PARALLEL_READS = 16
 _MANY_VERSIONS = 100
 
 
@@ -80,36 +78,33 @@ def _history(table: Table, limit: int | None) -> list[HistoryEntry]:
         if tag.branch == branch:
             tags.setdefault(tag.version, []).append(tag.name)
     locations = list_versions(store)[::-1][:limit]
-    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        entries = pool.map(
-            lambda location: history_entry(store, location, tags.get(location.version, [])),
-            locations,
-        )
-        return entries_left(store, locations, list(entries))
+    entries = history_entries(store, locations, tags)
+    return entries_left(store, locations, entries)
+
+
+def history_entries(
+    store: ObjectStore,
+    locations: Sequence[ManifestLocation],
+    tags: Mapping[int, Sequence[str]] | None = None,
+) -> list[HistoryEntry]:
+    """Return the entries of adjacent versions, without those that were removed.
+
+    ``tags``: names by version.
+    """
+    files = read_consecutive_manifests(store, locations, skip_removed=True)
+    return [_entry_of(store, file, (tags or {}).get(file.manifest.version, ())) for file in files]
 
 
 def entries_left(
-    store: ObjectStore,
-    locations: Sequence[ManifestLocation],
-    entries: Sequence[HistoryEntry | None],
+    store: ObjectStore, locations: Sequence[ManifestLocation], entries: list[HistoryEntry]
 ) -> list[HistoryEntry]:
-    """Return the entries of existing versions.
-
-    ``locations``: of the versions, newest first; ``entries``: of the same versions.
-    """
-    if locations and entries[0] is None:
+    """Return ``entries``; the newest of ``locations``, which is the first, must be among them."""
+    if locations and (not entries or entries[0].version != locations[0].version):
         raise missing(store.uri, locations[0].path)
-    return [entry for entry in entries if entry is not None]
+    return entries
 
 
-def history_entry(
-    store: ObjectStore, location: ManifestLocation, tags: Sequence[str]
-) -> HistoryEntry | None:
-    """Return the history entry of a version; None if it was removed."""
-    try:
-        file = read_manifest(store, location, with_indices=False)
-    except FileNotFoundError:
-        return None  # removed by a concurrent cleanup
+def _entry_of(store: ObjectStore, file: ManifestFile, tags: Sequence[str]) -> HistoryEntry:
     transaction = transaction_of(store, file)
     properties = transaction.properties if transaction is not None else {}
     manifest = file.manifest

@@ -8,13 +8,13 @@ found by the transactions of the versions in between. Data files are opened only
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 
 import numpy as np
 
-from pyspark_lance.commit.commit_outcome import transaction_of
+from pyspark_lance.commit.commit_outcome import transaction_in_file
 from pyspark_lance.errors import (
     MissingFileError,
     TableNotFoundError,
@@ -28,18 +28,16 @@ from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.metafile.manifest_file import (
     ManifestLocation,
     list_versions,
-    read_manifest,
+    read_transactions,
     retry_if_removed,
 )
 from pyspark_lance.metafile.refs_file import read_branch
 from pyspark_lance.store.object_store import ObjectStore, missing
-from pyspark_lance.table.history.history import HistoryEntry, entries_left, history_entry
+from pyspark_lance.table.history.history import HistoryEntry, entries_left, history_entries
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table, main_branch_of
-
-_PARALLEL_READS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +55,7 @@ class Ancestor:
 
     def entry(self) -> HistoryEntry | None:
         """The history entry of the version; None if it was removed."""
-        return history_entry(self.store, self.location, ())
-
-    def is_restore(self) -> bool:
-        """Return whether the version is a restore; False if unknown."""
-        try:
-            file = read_manifest(self.store, self.location, with_indices=False)
-        except FileNotFoundError:
-            return False
-        transaction = transaction_of(self.store, file)
-        return transaction is not None and isinstance(transaction.operation, Restore)
+        return next(iter(history_entries(self.store, [self.location])), None)
 
 
 def ancestry_of(newest: Snapshot) -> list[Ancestor]:
@@ -100,13 +89,22 @@ def _without_copies(line: list[Ancestor]) -> list[Ancestor]:
     return list({version.number: version for version in line}.values())
 
 
+def _by_store(line: Sequence[Ancestor]) -> Iterator[tuple[ObjectStore, list[ManifestLocation]]]:
+    """Split a line into the versions of each table or branch."""
+    for _, run in groupby(line, key=lambda version: version.table):
+        versions = list(run)
+        yield versions[0].store, [version.location for version in versions]
+
+
 def are_restores(line: Sequence[Ancestor]) -> dict[int, bool]:
-    """Return by number whether a version is a restore; reads all manifests."""
-    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        restores = pool.map(Ancestor.is_restore, line)
-        return {
-            version.number: is_restore for version, is_restore in zip(line, restores, strict=True)
-        }
+    """Return by number whether a version is a restore, False if unknown; reads transactions."""
+    restores = dict.fromkeys((version.number for version in line), False)
+    for store, locations in _by_store(line):
+        for number, inline, name in read_transactions(store, locations, skip_removed=True):
+            transaction = inline or transaction_in_file(store, name)
+            operation = None if transaction is None else transaction.operation
+            restores[number] = isinstance(operation, Restore)
+    return restores
 
 
 def ancestor_history(table: Table) -> list[HistoryEntry]:
@@ -114,8 +112,11 @@ def ancestor_history(table: Table) -> list[HistoryEntry]:
 
     def look() -> list[HistoryEntry]:
         line = ancestry_of(Snapshot.open(table))
-        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-            entries = list(pool.map(Ancestor.entry, line))
+        entries = [
+            entry
+            for store, locations in _by_store(line)
+            for entry in history_entries(store, locations)
+        ]
         return entries_left(line[0].store, [one.location for one in line], entries)
 
     return retry_if_removed(table.store(), look)
