@@ -2057,6 +2057,24 @@ MUTANTS = (
         ("tests/table/cdf/test_feed_in_one_pass.py::test_large_rows_are_read_separately",),
     ),
     Mutant(
+        "cleanup: files after a version without rows are unused",
+        "table/cleanup/cleanup.py",
+        "new = None if added is None else added.differing(fragments)[1]",
+        "new = added and added.differing(fragments)[1]",
+        (
+            "tests/table/cleanup/test_cleanup.py::test_cleanup_of_random_history_removes_exactly_unused_files",
+        ),
+    ),
+    Mutant(
+        "cleanup: files that a version has in place of another's are unused",
+        "table/cleanup/cleanup.py",
+        "new = None if added is None else added.differing(fragments)[1]",
+        "new = None if added is None else added.differing(fragments)[0]",
+        (
+            "tests/table/cleanup/test_cleanup.py::test_cleanup_of_random_history_removes_exactly_unused_files",
+        ),
+    ),
+    Mutant(
         "small versions: tasks are cut by file",
         "table/cdf/changed_rows.py",
         "is_less_work = version_costs.sum() < file_costs.sum()",

@@ -332,18 +332,22 @@ def _open(store: ObjectStore, location: ManifestLocation) -> _FileBytes:
 
 
 def read_consecutive_manifests(
-    store: ObjectStore, locations: Sequence[ManifestLocation], *, skip_removed: bool = False
+    store: ObjectStore,
+    locations: Sequence[ManifestLocation],
+    *,
+    with_indices: bool = False,
+    skip_removed: bool = False,
 ) -> Iterator[ManifestFile]:
-    """Read and check the manifests of adjacent versions, without index entries.
+    """Read and check the manifests of adjacent versions.
 
     Of each, only the difference from the previous one is parsed; the next ones are prefetched.
 
-    ``locations``: ascending or descending; ``skip_removed``: whether those that are removed
-    meanwhile are left out, or an error.
+    ``locations``: ascending or descending; ``with_indices``: whether index entries are read;
+    ``skip_removed``: whether those that are removed meanwhile are left out, or an error.
     """
     known: Fragments | None = None
     for location, file in _prefetch(store, locations, skip_removed=skip_removed):
-        found = _manifest_of(location, file, False, known)
+        found = _manifest_of(location, file, with_indices, known)
         known = reusable_fragments(found)
         yield found
 

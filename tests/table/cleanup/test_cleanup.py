@@ -9,11 +9,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
+from random_seeds import seeds
 from row_changes import set_to, upsert
-from table_access import append, read_ours, read_pylance, write_table
+from table_access import append, assert_same_rows, read_ours, read_pylance, write_table
 from table_files import files_of, used_files
 
 from pyspark_lance.errors import (
@@ -485,3 +487,31 @@ def test_table_survives_repeated_upserts_and_cleanups(tmp_path):
         cleanup_old_versions(Table(path), ALL_OLD)
         assert len(versions(path)) == 1
     assert read_ours(path).num_rows == lance.dataset(path).count_rows() == 36
+
+
+@pytest.mark.parametrize("seed", seeds(40, in_ci=4))
+def test_cleanup_of_random_history_removes_exactly_unused_files(tmp_path, seed):
+    path, rng = str(tmp_path / "t"), np.random.default_rng(seed)
+    append(path, 0, 30, max_rows_per_file=10)
+    steps = [
+        lambda: append(path, int(rng.integers(1000)), 12, max_rows_per_file=5),
+        lambda: delete_rows(path, f"id % 5 = {rng.integers(5)}"),
+        lambda: delete_rows(path, "id IS NOT NULL"),
+        lambda: upsert(path, pa.table({"id": rng.permutation(40)[:9]})),
+        lambda: compact(Table(path)),
+        lambda: restore(Table(path), VersionSpec(version=int(rng.choice(versions(path))))),
+    ]
+    for number in range(14):
+        steps[rng.integers(len(steps))]()
+        if number % 5 == 4:
+            if rng.integers(2):
+                set_tag(Table(path), f"t{number}", VersionSpec(version=versions(path)[0]))
+            before, kept = len(versions(path)), int(rng.integers(1, 6))
+            policy = CleanupPolicy(
+                retain_versions=kept, error_if_tagged=False, delete_unverified=True
+            )
+            cleanup_old_versions(Table(path), policy)
+            assert len(versions(path)) >= min(before, kept)
+            assert files_of(path) == used_files(path)
+    for version in versions(path):
+        assert_same_rows(read_ours(path, VersionSpec(version=version)), read_pylance(path, version))

@@ -49,6 +49,7 @@ from pyspark_lance.errors import (
     StorageError,
     TableNotFoundError,
 )
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import DETACHED_BIT
 from pyspark_lance.format.operation import Restore
 from pyspark_lance.generator_pool import GeneratorPool
@@ -246,7 +247,7 @@ def _removable_without_mark(
     begun = _Survey(survey.main, survey.branch, survey.blobs, begun=survey.begun)
     begun.old = [one for one in survey.old if one.path in survey.begun]
     for file in read_manifests(store, [pending_location(one) for one in begun.old]):
-        begun.verified.update(begun.uses(store.uri, file, is_needed=False))
+        begun.add_uses(store.uri, file, is_needed=False)
     begun.add_references(store, lambda: manifests_of(store))
     _add_other_branches(begun)
     return _result(begun, files, policy, now_ns)
@@ -266,15 +267,15 @@ class _Survey:
     begun: set[str] = field(default_factory=set)
     referenced: set[str] = field(default_factory=set)
     verified: set[str] = field(default_factory=set)  # Files that only old versions may refer to.
+    # The fragments that were last added to ``referenced`` and to ``verified``.
+    _added: dict[bool, Fragments] = field(default_factory=dict)
 
     def add_version(self, root: str, file: ManifestFile, *, is_old: bool) -> None:
         """Add a manifest that was read, and the files that its version refers to."""
         self.seen.add((root, file.location.path))
         if is_old:
             self.old.append(file.location)
-            self.verified.update(self.uses(root, file, is_needed=False))
-        else:
-            self.referenced.update(self.uses(root, file))
+        self.add_uses(root, file, is_needed=not is_old)
 
     def add_references(
         self, store: ObjectStore, listed: Callable[[], list[ManifestLocation]]
@@ -284,11 +285,16 @@ class _Survey:
         for file in read_all_manifests(store, listed, seen):
             self.add_version(store.uri, file, is_old=False)
 
-    def uses(self, root: str, file: ManifestFile, *, is_needed: bool = True) -> Iterator[str]:
-        """Yield the files that a version refers to."""
-        yield from paths_used_by(file)
+    def add_uses(self, root: str, file: ManifestFile, *, is_needed: bool = True) -> None:
+        """Add the files that a version refers to, to ``referenced`` or else to ``verified``."""
+        paths = self.referenced if is_needed else self.verified
+        fragments = file.manifest.fragments
+        added = self._added.get(is_needed)
+        new = None if added is None else added.differing(fragments)[1]
+        paths.update(paths_used_by(file, new))
+        self._added[is_needed] = fragments
         if self.blobs is not None:
-            yield from self.blobs.used_by(root, file, is_needed=is_needed)
+            paths.update(self.blobs.used_by(root, file, is_needed=is_needed))
 
 
 def _survey(
@@ -367,7 +373,7 @@ def _add_interrupted(store: ObjectStore, survey: _Survey) -> None:
             survey.begun.add(location.path)
             aside = pending_location(location)
             for file in read_manifests(store, [aside]):
-                survey.verified.update(survey.uses(store.uri, file, is_needed=False))
+                survey.add_uses(store.uri, file, is_needed=False)
 
 
 def _add_other_branches(survey: _Survey) -> None:

@@ -15,7 +15,7 @@ Source: docs/format/table-format.md, section 11.2.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -31,11 +31,10 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.logical_view import blob_as_descriptor, is_blob_descriptor
 from pyspark_lance.format.manifest import DETACHED_BIT, Manifest
-from pyspark_lance.generator_pool import GeneratorPool
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
-    read_manifest,
+    read_consecutive_manifests,
     versions_not_listed,
 )
 from pyspark_lance.metafile.paths import (
@@ -67,7 +66,6 @@ _SUFFIXES = {
     TRANSACTIONS: ("txn",),
 }
 _STAGING = ".tmp"
-_PARALLEL_READS = 16
 # Each retry means that there was a commit and a cleanup since the listing.
 _MAX_LISTINGS = 100
 
@@ -149,15 +147,11 @@ def manifests_of(store: ObjectStore) -> list[ManifestLocation]:
     return listed + versions_not_listed(store, max(numbered, key=lambda one: one.version))
 
 
-def read_manifests(store: ObjectStore, locations: list[ManifestLocation]) -> Iterator[ManifestFile]:
-    """Read manifests concurrently, in order, and skip those that were removed."""
-    with GeneratorPool(_PARALLEL_READS) as pool:
-        # Limited concurrency, since a manifest may be large.
-        for start in range(0, len(locations), _PARALLEL_READS):
-            some = locations[start : start + _PARALLEL_READS]
-            for file in pool.map(lambda location: _read(store, location), some):
-                if file is not None:
-                    yield file
+def read_manifests(
+    store: ObjectStore, locations: Sequence[ManifestLocation]
+) -> Iterator[ManifestFile]:
+    """Read manifests in order, and skip those that were removed."""
+    return read_consecutive_manifests(store, locations, with_indices=True, skip_removed=True)
 
 
 def read_all_manifests(
@@ -185,23 +179,18 @@ def read_all_manifests(
     )
 
 
-def _read(store: ObjectStore, location: ManifestLocation) -> ManifestFile | None:
-    try:
-        return read_manifest(store, location)
-    except FileNotFoundError:
-        return None  # another cleanup removed it
-
-
-def paths_used_by(file: ManifestFile) -> Iterator[str]:
+def paths_used_by(file: ManifestFile, fragments: Iterable[Fragment] | None = None) -> Iterator[str]:
     """Yield the files of a version, relative to any root: their names are unique.
 
     Includes data files that have only lineage columns. Blob objects are not included: see
     ``blob_objects``.
+
+    ``fragments``: those whose files are yielded; None for all.
     """
     yield f"{TRANSACTIONS}/{file.manifest.transaction_file}"
     for index in file.indices:
         yield f"{INDICES}/{index.uuid}"
-    for fragment in file.manifest.fragments:
+    for fragment in file.manifest.fragments if fragments is None else fragments:
         for data_file in fragment.files:
             yield data_path(data_file.path)
         if fragment.deletion_file is not None:
