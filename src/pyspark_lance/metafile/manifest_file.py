@@ -337,15 +337,16 @@ def read_consecutive_manifests(
     *,
     with_indices: bool = False,
     skip_removed: bool = False,
+    known: Fragments | None = None,
 ) -> Iterator[ManifestFile]:
     """Read and check the manifests of adjacent versions.
 
     Of each, only the difference from the previous one is parsed; the next ones are prefetched.
 
     ``locations``: ascending or descending; ``with_indices``: whether index entries are read;
-    ``skip_removed``: whether those that are removed meanwhile are left out, or an error.
+    ``skip_removed``: whether those that are removed meanwhile are left out, or an error; ``known``:
+    fragments of another version that need not be checked again.
     """
-    known: Fragments | None = None
     for location, file in _prefetch(store, locations, skip_removed=skip_removed):
         found = _manifest_of(location, file, with_indices, known)
         known = reusable_fragments(found)

@@ -25,11 +25,7 @@ from pyspark_lance.format.deletion_vector import NO_OFFSETS
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.metafile.manifest_file import (
-    ManifestLocation,
-    list_versions,
-    read_consecutive_manifests,
-)
+from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS, ChangeFeedTask, VersionFiles
@@ -60,7 +56,7 @@ from pyspark_lance.table.scan.plan_scan import (
     DEFAULT_BATCH_ROWS,
     predicate_schema,
 )
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, read_adjacent_snapshots
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -254,8 +250,7 @@ def read_steps(
     from a table without rows.
     """
     store = table.store()
-    files = read_consecutive_manifests(store, locations)
-    snapshots = (Snapshot.of_file(table, store, file) for file in files)
+    snapshots = read_adjacent_snapshots(table, store, locations)
     before = None if from_nothing else next(snapshots)
     if before is not None:
         _check_row_ids(before)

@@ -15,7 +15,7 @@ import contextlib
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from numbers import Integral
@@ -38,6 +38,7 @@ from pyspark_lance.metafile.manifest_file import (
     find_version,
     latest_version,
     list_versions,
+    read_consecutive_manifests,
     read_manifest,
     recently_listed_version,
     reusable_fragments,
@@ -334,17 +335,34 @@ def open_to_write(table: Table) -> Snapshot | None:
     return open_existing(table)
 
 
+def read_adjacent_snapshots(
+    table: Table, store: ObjectStore, locations: Sequence[ManifestLocation]
+) -> Iterator[Snapshot]:
+    """Yield the snapshots of adjacent versions, without index entries; they are not cached."""
+    key = table.key(store)
+    for file in read_consecutive_manifests(store, locations, known=_known_fragments(key)):
+        _keep_fragments(key, file)
+        yield Snapshot.of_file(table, store, file)
+
+
 def _read(key: TableKey, store: ObjectStore, location: ManifestLocation) -> ManifestFile:
     """Read a manifest, reusing fragments of the previous one."""
+    file = read_manifest(store, location, known=_known_fragments(key))
+    _keep_fragments(key, file)
+    return file
+
+
+def _known_fragments(key: TableKey) -> Fragments | None:
     with _cache_lock:
-        known = _fragments.get(key)
-    file = read_manifest(store, location, known=known)
+        return _fragments.get(key)
+
+
+def _keep_fragments(key: TableKey, file: ManifestFile) -> None:
     with _cache_lock:
         _fragments[key] = reusable_fragments(file)
         _fragments.move_to_end(key)
         while len(_fragments) > _CACHE_SIZE:
             _fragments.popitem(last=False)
-    return file
 
 
 def cached_manifest_reader(table: Table) -> Callable[[ObjectStore, ManifestLocation], ManifestFile]:
