@@ -98,7 +98,7 @@ def test_benchmark_chart_matches_performance_tables():
     figures = json.loads((ROOT / "benchmarks" / "figures.json").read_text())
     tables = [
         re.findall(r"(?<=\| )\d+\.\d\d(?= |\b)", row)
-        for row in (ROOT / "docs" / "performance.md").read_text().splitlines()
+        for row in (ROOT / "docs" / "benchmarks.md").read_text().splitlines()
         if row.startswith("| ")
     ]
     for group in figures["groups"]:

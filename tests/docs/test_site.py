@@ -142,6 +142,7 @@ _SEARCHED = {
     "duplicates": "recipes/deduplicate-on-write", "ETL": "recipes/incremental-etl",
     "embeddings": "recipes/embeddings", "PyTorch": "recipes/train-on-a-version",
     "images": "recipes/images", "rollback": "recipes/restore", "small files": "recipes/tune",
+    "benchmark": "benchmarks", "slow": "performance",
     "Parquet": "recipes/migrate", "which rows changed": "tutorial",
 }  # fmt: skip
 
