@@ -2075,6 +2075,40 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "small versions: each is read for itself",
+        "table/cdf/change_feed_task.py",
+        "if updates is None or not updates.can_add(change):",
+        "if True:",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_rows_of_many_versions_are_assembled_together",
+        ),
+    ),
+    Mutant(
+        "small versions: a fragment has the files that it had first",
+        "table/cdf/change_feed_task.py",
+        "self._fragments.get(fragment.id, fragment).files == fragment.files",
+        "fragment.files",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_versions_with_other_files_are_read_separately",
+        ),
+    ),
+    Mutant(
+        "small versions: a row is read once",
+        "table/cdf/change_feed_task.py",
+        "addresses, places = np.unique(addresses, return_inverse=True)",
+        "addresses = np.unique(addresses)",
+        ("tests/table/cdf/test_feed_in_one_pass.py::test_row_is_read_for_each_updating_version",),
+    ),
+    Mutant(
+        "small versions: rows belong to the version of the first one",
+        "table/cdf/change_feed_task.py",
+        "number = int(numbers[first])",
+        "number = int(numbers[0])",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_rows_of_many_versions_are_assembled_together",
+        ),
+    ),
+    Mutant(
         "small versions: tasks are cut by file",
         "table/cdf/changed_rows.py",
         "is_less_work = version_costs.sum() < file_costs.sum()",

@@ -26,7 +26,7 @@ from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cdf import changed_rows
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
-from pyspark_lance.table.cdf.change_feed_task import UpdateChanges
+from pyspark_lance.table.cdf.change_feed_task import SideReader, UpdateChanges
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.cdf.changed_rows import in_passes
 from pyspark_lance.table.columns.change_columns import add_columns, add_null_columns, computed
@@ -332,6 +332,74 @@ def test_passes_are_cut_by_version_for_small_files(many_versions, taken):
     (task,) = plan(many_versions, batch_bytes=6000)
     assert sum(batch.num_rows for batch in task.run()) == 60 * 30
     assert len(taken) == 33 and sorted(taken.values())[:30] == [1] * 30
+
+
+def values_of(batches):
+    """Version -> (type, id, x) of its changes."""
+    found: dict[int, list[tuple]] = {}
+    for batch in batches:
+        rows = zip(batch["_change_type"].to_pylist(), batch["id"].to_pylist(),
+                   batch["x"].to_pylist(), strict=True)  # fmt: skip
+        (version,) = set(batch["_commit_version"].to_pylist())
+        found.setdefault(version, []).extend(rows)
+    return found
+
+
+def test_rows_of_many_versions_are_assembled_together(many_versions, monkeypatch):
+    (task,) = plan(many_versions)
+    taken, take = [], SideReader.take
+
+    def counted(self, addresses, *args):
+        taken.append(len(addresses))
+        return take(self, addresses, *args)
+
+    monkeypatch.setattr(SideReader, "take", counted)
+    found = values_of(task.run())
+    assert taken == [900, 900]
+    for version, rows in found.items():
+        ids = [number for number in range(3000) if number % 100 == version - 2]
+        assert rows[:30] == [("update_preimage", number, 0) for number in ids]
+        assert rows[30:] == [("update_postimage", number, version % 2) for number in ids]
+    assert sorted(found) == list(range(2, 32))
+
+
+def test_row_is_read_for_each_updating_version(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": np.arange(100), "x": np.zeros(100, np.int64)}))
+    add(path, 1, "id IN (5, 3)")
+    restore(Table(path), VersionSpec(version=1))
+    add(path, 2, "id IN (5, 7)")
+    (task,) = plan(path)
+    found = values_of(task.run())
+    assert sorted(found[2]) == [
+        ("update_postimage", 3, 1), ("update_postimage", 5, 1),
+        ("update_preimage", 3, 0), ("update_preimage", 5, 0),
+    ]  # fmt: skip
+    assert sorted(found[4]) == [
+        ("update_postimage", 5, 2), ("update_postimage", 7, 2),
+        ("update_preimage", 5, 0), ("update_preimage", 7, 0),
+    ]  # fmt: skip
+
+
+def test_versions_with_other_files_are_read_separately(tmp_path):
+    path = str(tmp_path / "t")
+    rows = {"id": np.arange(100), "n": np.zeros(100, np.int32), "x": np.zeros(100, np.int64)}
+    write_table(path, pa.table(rows))
+    add(path, 1, "id % 10 = 1")
+    update_in_place(path, "id % 10 = 2")
+    add(path, 2, "id % 10 = 2")
+    (task,) = plan(path, "dropCarryovers")
+    found = {
+        version: {row for batch in task.run() if batch["_commit_version"][0].as_py() == version
+                  for row in zip(batch["_change_type"].to_pylist(), batch["n"].to_pylist(),
+                                 batch["x"].to_pylist(), strict=True)}
+        for version in (2, 3, 4)
+    }  # fmt: skip
+    in_place = found[3] - {("update_preimage", 0, 0)}
+    assert len(in_place) == 1
+    ((_, changed, _),) = in_place
+    assert found[2] == {("update_preimage", 0, 0), ("update_postimage", 0, 1)}
+    assert found[4] == {("update_preimage", changed, 0), ("update_postimage", changed, 2)}
 
 
 def test_large_version_is_cut_by_file(many_versions):

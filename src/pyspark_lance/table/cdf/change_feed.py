@@ -364,17 +364,24 @@ class ChangePlanner:
         self._files[snapshot.version] = snapshot.files
         return Side(snapshot.version, compared)
 
-    def _version_files(self, side: Side) -> VersionFiles:
-        fields = self._compared if side.compared else self._returned
-        sources = self._history.sources(fields, self._request.window.end, side.version)
-        return VersionFiles(self._files[side.version], sources, self._request.checks_text)
+    def _version_files(self, sides: Iterable[Side]) -> dict[Side, VersionFiles]:
+        """How each side is read; sides that are read alike share one value."""
+        found: dict[Side, VersionFiles] = {}
+        last: dict[bool, VersionFiles] = {}
+        for side in sorted(sides, key=lambda side: side.version):
+            fields = self._compared if side.compared else self._returned
+            sources = self._history.sources(fields, self._request.window.end, side.version)
+            files = VersionFiles(self._files[side.version], sources, self._request.checks_text)
+            if files != last.get(side.compared):
+                last[side.compared] = files
+            found[side] = last[side.compared]
+        return found
 
     def tasks(self) -> tuple[ChangeFeedTask, ...]:
         """Split and pack all changes into tasks."""
         in_order = np.argsort(np.array(self._step_of, dtype=np.int64), kind="stable").tolist()
         groups = pack_changes([self._units[index] for index in in_order], self._request.parallelism)
-        named = {side for change in self._units for side in sides_of(change)}
-        sides = {side: self._version_files(side) for side in named}
+        sides = self._version_files({side for change in self._units for side in sides_of(change)})
         request = self._request
         return tuple(
             ChangeFeedTask(

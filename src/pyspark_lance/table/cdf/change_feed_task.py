@@ -8,8 +8,8 @@ SideReader: reads rows of one version, before or after their change, by address.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
@@ -43,7 +43,7 @@ from pyspark_lance.table.cdf.changed_rows import (
     in_passes,
 )
 from pyspark_lance.table.cdf.column_source import ColumnSource
-from pyspark_lance.table.cdf.common_rows import RowAddressPairs, in_steps, row_places
+from pyspark_lance.table.cdf.common_rows import RowAddressPairs, joined_places, row_places
 from pyspark_lance.table.cdf.row_differences import differing_rows
 from pyspark_lance.table.rows.column_parts import SharedRows
 from pyspark_lance.table.rows.conform import arrow_cast
@@ -102,8 +102,7 @@ def _read(task: ChangeFeedTask) -> Iterator[pa.RecordBatch]:
     shared = SharedRows(_MAX_BATCHES * pass_bytes)
     row_bytes = _row_bytes(task, shared)
     for changes in in_passes(task.changes, max(1, pass_bytes // (2 * row_bytes + _PLACE_BYTES))):
-        readers = [_reader_of(task, change, shared, row_bytes) for change in changes]
-        for reader in readers:
+        for reader in _readers_of(task, changes, shared, row_bytes):
             yield from reader.batches()
         shared.drop()
 
@@ -122,12 +121,22 @@ def _row_bytes(task: ChangeFeedTask, shared: SharedRows) -> int:
     return max(sizes.values(), default=1)
 
 
-def _reader_of(
-    task: ChangeFeedTask, change: RowChanges, shared: SharedRows, row_bytes: int
-) -> _Scan | _Lookup | _Update:
-    if isinstance(change, UpdateChanges):
-        return _Update(task, change, shared, row_bytes)
-    return _Lookup(task, change, shared, row_bytes) if change.looked_up else _Scan(task, change)
+def _readers_of(
+    task: ChangeFeedTask, changes: Sequence[RowChanges], shared: SharedRows, row_bytes: int
+) -> list[_Scan | _Lookup | _Update]:
+    """The readers of the changes of one pass, in their order."""
+    readers: list[_Scan | _Lookup | _Update] = []
+    updates: _UpdatedRows | None = None
+    for change in changes:
+        if isinstance(change, UpdateChanges):
+            if updates is None or not updates.can_add(change):
+                updates = _UpdatedRows(task, change, shared, row_bytes)
+            readers.append(updates.add(change))
+        elif change.looked_up:
+            readers.append(_Lookup(task, change, shared, row_bytes))
+        else:
+            readers.append(_Scan(task, change))
+    return readers
 
 
 def _cut_down(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
@@ -216,58 +225,116 @@ class _Lookup:
             yield _batch_of(side.sources, batch.columns, row_ids, change, versions)
 
 
-class _Update:
-    """Reader of both versions of updated rows: old values, then new ones, in blocks."""
+class _UpdatedRows:
+    """Reader of both versions of the rows that updates of some versions changed.
+
+    Versions whose files have the same columns are read together: many small ones cost little more
+    than one of their size.
+    """
 
     def __init__(
-        self, task: ChangeFeedTask, change: UpdateChanges, shared: SharedRows, row_bytes: int
+        self, task: ChangeFeedTask, first: UpdateChanges, shared: SharedRows, row_bytes: int
     ) -> None:
-        self._task, self._change = task, change
+        self._task = task
         self._step = _step(task, row_bytes)
-        self._old, self._new = _update_sides(task, change, shared)
-        files = task.sides[change.before].files, task.sides[change.after].files
-        self._places = list(row_places(change.rows, *files))
-        for places in self._places:
+        self._first = first
+        self._old = SideReader(task.sides[first.before], (), shared)
+        self._new = SideReader(task.sides[first.after], (), shared)
+        self._changes: list[UpdateChanges] = []
+        self._places: list[RowAddressPairs] = []
+        self._counts: list[int] = []
+        self._batches: Iterator[tuple[int, pa.RecordBatch]] | None = None
+        self._next: tuple[int, pa.RecordBatch] | None = None
+
+    def can_add(self, change: UpdateChanges) -> bool:
+        """Return whether the rows of another version can be read together with these."""
+        sides = self._task.sides
+        return (
+            not self._first.commit.has_lost_versions
+            and not change.commit.has_lost_versions
+            and sides[change.before] is sides[self._first.before]
+            and sides[change.after] is sides[self._first.after]
+            and self._old.can_add(_old_fragments(change))
+            and self._new.can_add(_new_fragments(change))
+        )
+
+    def add(self, change: UpdateChanges) -> _Update:
+        """Add the rows of a version; return the reader of its changes."""
+        self._old.add(_old_fragments(change))
+        self._new.add(_new_fragments(change))
+        sides = self._task.sides
+        parts = list(row_places(change.rows, sides[change.before].files, sides[change.after].files))
+        for places in parts:
             self._old.prefetch(places.before)
             self._new.prefetch(places.after)
+        self._changes.append(change)
+        self._places += parts
+        self._counts.append(sum(map(len, parts)))
+        return _Update(self, len(self._changes) - 1)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows that differ, or that are updated by their lineage."""
-        batch_bytes, step = self._task.batch_bytes, self._step
-        for many in in_steps(self._places, step):
-            first = 0
-            while first < len(many):
-                rows = many.chosen(slice(first, first + step))
-                most_bytes = _MAX_BATCHES * batch_bytes if len(rows) > 1 else None
-                try:
-                    before = self._old.take(rows.before, most_bytes)
-                    after = self._new.take(rows.after, most_bytes)
-                except BatchTooLargeError:
-                    step = len(rows) // 2
-                    continue
-                first += len(rows)
-                yield from self._pairs(rows, before, after)
+    def batches_of(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of a change that differ, or that are updated by their lineage.
+
+        Call this for each change in their order.
+        """
+        if self._batches is None:
+            self._batches = self._read()
+            self._next = next(self._batches, None)
+        while self._next is not None and self._next[0] == number:
+            yield self._next[1]
+            self._next = next(self._batches, None)
+
+    def _read(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield batches with the numbers of their changes: old values, then new ones, in blocks."""
+        if not self._places:
+            return
+        every = joined_places(self._places)
+        self._places.clear()
+        owners = np.repeat(np.arange(len(self._counts)), self._counts)
+        first, step = 0, self._step
+        while first < len(every):
+            chosen = slice(first, first + step)
+            rows, numbers = every.chosen(chosen), owners[chosen]
+            most_bytes = _MAX_BATCHES * self._task.batch_bytes if len(rows) > 1 else None
+            try:
+                before = self._old.take(rows.before, most_bytes)
+                after = self._new.take(rows.after, most_bytes)
+            except BatchTooLargeError:
+                step = len(rows) // 2
+                continue
+            first += len(rows)
+            yield from self._pairs(numbers, rows, before, after)
 
     def _pairs(
-        self, rows: RowAddressPairs, before: pa.RecordBatch, after: pa.RecordBatch
-    ) -> Iterator[pa.RecordBatch]:
-        """The old values of rows that changed, then the new ones."""
+        self,
+        numbers: NDArray[np.int64],
+        rows: RowAddressPairs,
+        before: pa.RecordBatch,
+        after: pa.RecordBatch,
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The old values of rows that changed, then the new ones, of one change after the other."""
         if not rows.updated.all():
             keep = rows.updated | self._differing(rows, before, after)
-            if not keep.any():
-                return
             before, after = filter_rows(before, keep), filter_rows(after, keep)
-            rows = rows.chosen(keep)
-        commit, sources = self._change.commit, self._new.sources
-        row_ids = system_array(rows.row_ids)
-        versions = constant_column(commit.version, len(rows))
-        if commit.has_lost_versions:
-            versions = _versions(commit, self._new.lineage(LAST_UPDATED_AT, rows.after))
-        for change_type, batch in (
-            (ChangeType.UPDATE_PREIMAGE, before),
-            (ChangeType.UPDATE_POSTIMAGE, after),
-        ):
-            yield _batch_of(sources, batch.columns, row_ids, self._change, versions, change_type)
+            rows, numbers = rows.chosen(keep), numbers[keep]
+        if not len(numbers):
+            return
+        sources = self._new.sources
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+        for first, last in pairwise([*starts, len(numbers)]):
+            number = int(numbers[first])
+            change, places = self._changes[number], rows.chosen(slice(first, last))
+            row_ids = system_array(places.row_ids)
+            versions = constant_column(change.commit.version, len(places))
+            if change.commit.has_lost_versions:
+                updated_at = self._new.lineage(LAST_UPDATED_AT, places.after)
+                versions = _versions(change.commit, updated_at)
+            for change_type, batch in (
+                (ChangeType.UPDATE_PREIMAGE, before),
+                (ChangeType.UPDATE_POSTIMAGE, after),
+            ):
+                columns = batch.slice(first, last - first).columns
+                yield number, _batch_of(sources, columns, row_ids, change, versions, change_type)
 
     def _differing(
         self, rows: RowAddressPairs, before: pa.RecordBatch, after: pa.RecordBatch
@@ -283,6 +350,17 @@ class _Update:
         )
 
 
+class _Update:
+    """Reader of the rows that one update changed, among those of other updates."""
+
+    def __init__(self, rows: _UpdatedRows, number: int) -> None:
+        self._rows, self._number = rows, number
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows."""
+        return self._rows.batches_of(self._number)
+
+
 def _step(task: ChangeFeedTask, row_bytes: int) -> int:
     """Rows of a batch."""
     return max(1, min(task.batch_rows, task.batch_bytes // row_bytes))
@@ -292,12 +370,18 @@ def _update_sides(
     task: ChangeFeedTask, change: UpdateChanges, shared: SharedRows
 ) -> tuple[SideReader, SideReader]:
     """The old and the new one."""
-    before = chain.from_iterable(kept.before for kept in change.rows)
-    after = (kept.after for kept in change.rows)
     return (
-        SideReader(task.sides[change.before], before, shared),
-        SideReader(task.sides[change.after], after, shared),
+        SideReader(task.sides[change.before], _old_fragments(change), shared),
+        SideReader(task.sides[change.after], _new_fragments(change), shared),
     )
+
+
+def _old_fragments(change: UpdateChanges) -> Iterator[Fragment]:
+    return chain.from_iterable(kept.before for kept in change.rows)
+
+
+def _new_fragments(change: UpdateChanges) -> Iterator[Fragment]:
+    return (kept.after for kept in change.rows)
 
 
 def _fragments_of(change: WholeFragmentChanges) -> Iterator[Fragment]:
@@ -381,19 +465,34 @@ class SideReader:
         self.sources = side.sources
         self._fields = fields_to_read(side.sources)
         self._with_bytes: dict[int, ColumnSource] = {}
-        self._files = side.files
-        self._fragments = {fragment.id: fragment for fragment in fragments}
-        self._readers = {
-            fragment.id: FragmentReader(
-                side.files,
+        self._side, self._shared = side, shared
+        self._fragments: dict[int, Fragment] = {}
+        self._readers: dict[int, FragmentReader] = {}
+        self._schema = pa.schema([source.shown.to_arrow() for source in side.sources])
+        self.add(fragments)
+
+    def can_add(self, fragments: Iterable[Fragment]) -> bool:
+        """Return whether no fragment has other files here, as in another version."""
+        return all(
+            self._fragments.get(fragment.id, fragment).files == fragment.files
+            for fragment in fragments
+        )
+
+    def add(self, fragments: Iterable[Fragment]) -> None:
+        """Add fragments whose rows are read; those that are known have the same files."""
+        for fragment in fragments:
+            if fragment.id in self._fragments:
+                continue
+            # All rows that are read are live in their version, whichever are deleted in this one.
+            fragment = replace(fragment, deletion_file=None)
+            self._fragments[fragment.id] = fragment
+            self._readers[fragment.id] = FragmentReader(
+                self._side.files,
                 fragment,
                 stable_row_ids=True,
-                checks_text=side.checks_text,
-                shared=shared,
+                checks_text=self._side.checks_text,
+                shared=self._shared,
             )
-            for fragment in self._fragments.values()
-        }
-        self._schema = pa.schema([source.shown.to_arrow() for source in side.sources])
 
     def average_row_bytes(self) -> int:
         """Bytes of one row, by one of the fragments."""
@@ -431,7 +530,7 @@ class SideReader:
         numbers = []
         for fragment_id in fragments.tolist():
             held = tuple(
-                (self._files.locate(file)[0].uri, file.path, field_id)
+                (self._side.files.locate(file)[0].uri, file.path, field_id)
                 for file in self._fragments[fragment_id].files
                 for field_id in ids
                 if field_id in file.fields
@@ -451,6 +550,10 @@ class SideReader:
         addresses: NDArray[np.uint64],
         most_bytes: int | None = None,
     ) -> pa.RecordBatch:
+        places = None
+        if (addresses[1:] <= addresses[:-1]).any():
+            # A row may be asked for twice: versions that a restore brought back change it again.
+            addresses, places = np.unique(addresses, return_inverse=True)
         parts = []
         for fragment_id, inside in group_by_fragment(addresses).items():
             reader = self._readers[fragment_id]
@@ -460,12 +563,7 @@ class SideReader:
                 if most_bytes < 0:
                     raise BatchTooLargeError
         batch = join_batches(parts)
-        order = np.argsort(addresses, kind="stable")
-        if (order[1:] < order[:-1]).any():
-            place = np.empty(len(order), dtype=np.int64)
-            place[order] = np.arange(len(order))
-            batch = take_rows(batch, place)
-        return batch
+        return batch if places is None else take_rows(batch, places)
 
 
 def fields_to_read(sources: Sequence[ColumnSource]) -> tuple[Field, ...]:

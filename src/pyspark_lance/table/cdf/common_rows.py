@@ -156,24 +156,6 @@ def _index_before(kept: Sequence[RetainedRows], files: TableFiles) -> RowIdIndex
     )
 
 
-def in_steps(places: Iterable[RowAddressPairs], step: int) -> Iterator[RowAddressPairs]:
-    """The same rows, so many at a time."""
-    held: list[RowAddressPairs] = []
-    rows = 0
-    for part in places:
-        held.append(part)
-        rows += len(part)
-        if rows < step:
-            continue
-        every = joined_places(held)
-        whole = rows - rows % step
-        for first in range(0, whole, step):
-            yield every.chosen(slice(first, first + step))
-        held, rows = [every.chosen(slice(whole, rows))], rows - whole
-    if rows:
-        yield joined_places(held)
-
-
 def joined_places(parts: Sequence[RowAddressPairs]) -> RowAddressPairs:
     """Concatenate all rows of ``parts``; there is at least one part."""
     if len(parts) == 1:
