@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -144,3 +145,16 @@ def test_unencoded_bytes_are_unchanged():
 def test_damaged_symbol_table_is_corrupt(damaged):
     with pytest.raises(CorruptFileError):
         SymbolTable.from_bytes(damaged)
+
+
+def test_pair_tables_of_many_pages_are_dropped():
+    codes = as_values([bytes([0, 1] * (fsst._SMALL_CODE_COUNT // 2))])
+    pages = [SymbolTable.from_bytes(table_bytes([b"a", b"%d" % page])) for page in range(48)]
+    tracemalloc.start()
+    try:
+        for page in pages:
+            decode_fsst(codes, page)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 24 << 20

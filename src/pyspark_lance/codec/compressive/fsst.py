@@ -28,7 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -60,6 +61,8 @@ _LITERALS = 256
 _PAIRS = 1 << 16
 # Below this many codes a table of pairs is not worth its millisecond.
 _SMALL_CODE_COUNT = 1 << 17
+# A table of pairs takes 1.2 or 2.4 MB, and symbols of many pages are kept.
+_MAX_PAIR_TABLES = 16
 # Codes (or pairs) of which the temporary arrays stay in the cache.
 _STEP_CODES = 1 << 16
 # Contents of which one word has the lengths.
@@ -100,14 +103,13 @@ class _Slots:
         return pa.Array.from_buffers(data_type, len(words), [None, content])
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SymbolTable:
-    """The symbols of one page, and tables that are built from them on first use."""
+    """The symbols of one page; compared by identity."""
 
     encoded: bool  # False if the "codes" are the plain bytes.
     lengths: NDArray[np.uint8]  # Bytes of each element, shape (512,).
     words: NDArray[np.uint64]  # The bytes of each element, the first one lowest, shape (512,).
-    _pairs: dict[bool, _Slots] = field(default_factory=dict)
 
     @classmethod
     def from_bytes(cls, table: bytes) -> SymbolTable:
@@ -142,9 +144,7 @@ class SymbolTable:
         ``literals``: add 65536 entries for pairs whose first byte is a literal because the byte
         before is an escape.
         """
-        if literals not in self._pairs:
-            self._pairs[literals] = self._make_pairs(literals=literals)
-        return self._pairs[literals]
+        return _pairs_of(self, literals)
 
     def _make_pairs(self, *, literals: bool) -> _Slots:
         # By whether the first code is a literal, by the second, by the first.
@@ -167,6 +167,11 @@ class SymbolTable:
         words[0, :, ESCAPE, 0] = np.arange(256)
         words[0, :, ESCAPE, 1] = 0
         return _Slots(lengths.reshape(-1), words.reshape(-1, 2), of_first.reshape(-1))
+
+
+@lru_cache(maxsize=_MAX_PAIR_TABLES)
+def _pairs_of(table: SymbolTable, literals: bool) -> _Slots:
+    return table._make_pairs(literals=literals)
 
 
 def decode_fsst(codes: VariableWidthValues, table: SymbolTable) -> VariableWidthValues:
