@@ -2,9 +2,15 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from pyspark_lance.codec.array_assembly import concat_arrays, fewest_batches, join_batches
+from pyspark_lance.codec.array_assembly import (
+    concat_arrays,
+    fewest_batches,
+    join_batches,
+    join_columns,
+)
 from pyspark_lance.codec.decode_memory import BatchTooLargeError
 
 
@@ -85,3 +91,41 @@ def test_batches_without_rows_or_columns_are_joined():
     assert join_batches([bare, bare]).num_rows == 2
     nothing = pa.record_batch([pa.nulls(2)], ["value"])
     assert join_batches([nothing, nothing]).num_rows == 4
+
+
+# It must live longer than the arrays in it.
+COUNTED = pa.proxy_memory_pool(pa.default_memory_pool())
+
+
+@pytest.fixture
+def counted_memory():
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(COUNTED)
+    yield COUNTED
+    pa.set_memory_pool(before)
+
+
+def test_columns_are_joined_one_after_another(counted_memory):
+    numbers = pa.array(np.arange(1 << 16))
+    names = [str(column) for column in range(16)]
+    batches = [pa.record_batch([pc.add(numbers, i) for i in range(16)], names) for _ in range(4)]
+    held = counted_memory.bytes_allocated()
+    (joined,) = join_columns(batches)
+    assert held > 16 << 20
+    assert counted_memory.max_memory() < 1.2 * held
+    assert batches == []
+    assert joined.column("3").equals(pa.concat_arrays([pc.add(numbers, 3)] * 4))
+
+
+@pytest.mark.slow
+def test_joined_columns_are_cut_beyond_two_gib():
+    batches = [batch_of(long_text(1 << 30)) for _ in range(3)]
+    joined = join_columns(batches)
+    assert [batch.num_rows for batch in joined] == [1, 1, 1]
+
+
+def test_joined_columns_omit_empty_batches():
+    empty, filled = batch_of(pa.array(["a"])).slice(0, 0), batch_of(pa.array(["b"]))
+    assert join_columns([]) == []
+    assert join_columns([empty]) == []
+    assert join_columns([empty, filled]) == [filled]

@@ -16,6 +16,7 @@ only so many items.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -474,6 +475,29 @@ def fewest_batches(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         joined: list[pa.RecordBatch] = pa.Table.from_batches(filled).combine_chunks().to_batches()
     except _CANNOT_JOIN:
         return filled
+    return joined
+
+
+def join_columns(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """``fewest_batches`` of rows that are not needed otherwise; clears the list.
+
+    Columns are joined one after another, so that only one of them takes twice its memory.
+    """
+    filled = [batch for batch in batches if batch.num_rows]
+    batches.clear()
+    if len(filled) < 2:
+        return filled
+    schema = filled[0].schema
+    parts = [[batch.column(index) for batch in filled] for index in range(len(schema))]
+    filled.clear()
+    columns: list[pa.ChunkedArray] = []
+    for index, member in enumerate(schema):
+        one = pa.Table.from_arrays([pa.chunked_array(parts[index])], schema=pa.schema([member]))
+        parts[index].clear()
+        with suppress(*_CANNOT_JOIN):
+            one = one.combine_chunks()
+        columns.append(one.column(0))
+    joined: list[pa.RecordBatch] = pa.Table.from_arrays(columns, schema=schema).to_batches()
     return joined
 
 

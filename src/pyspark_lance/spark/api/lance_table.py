@@ -1564,8 +1564,8 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             order: ``"linear"`` sorts by the first column, then by the next; ``"zorder"`` and
                 ``"hilbert"`` cluster rows that are similar in all columns. By default the order of
                 the clustered table, or ``"linear"`` with ``clusterBy``.
-            sortBytes: Bytes of rows that a task sorts in memory, which takes about five times as
-                much; 128 MiB.
+            sortBytes: Bytes of rows that a task sorts in memory, 128 MiB; a process that runs such
+                tasks takes up to 0.45 GB, or 0.6 GB by default.
             dryRun: Only returns what would be done.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_assembly import fewest_batches, join_batches
+from pyspark_lance.codec.array_assembly import join_batches, join_columns
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.format.field import Field
@@ -263,8 +263,7 @@ class SortedRows:
 
     def __init__(self, order: RowOrder, batches: list[pa.RecordBatch]) -> None:
         self._order = order
-        joined = fewest_batches(batches)
-        batches.clear()
+        joined = join_columns(batches)
         self._addresses: list[NDArray[np.uint64]] = []
         if joined and ROW_ADDRESS in joined[0].schema.names:
             self._addresses = [plain_numbers(batch.column(ROW_ADDRESS)) for batch in joined]
