@@ -54,7 +54,13 @@ from pyspark_lance.format.operation import (
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.deletion_file import read_deletion_file
-from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version, list_versions
+from pyspark_lance.metafile.manifest_file import (
+    MAX_INLINE_TRANSACTION,
+    encode_manifest,
+    latest_version,
+    list_versions,
+    transaction_of,
+)
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.memory_store import MemoryStore
@@ -459,6 +465,44 @@ def test_lost_response_is_recognised_after_later_commits(store):
     assert result.version == 2
     assert latest(store).manifest.version == 3
     assert row_ids(latest(store).manifest).tolist() == list(range(9))
+
+
+LONG = {"note": "x" * MAX_INLINE_TRANSACTION}
+
+
+def test_long_transaction_is_only_in_its_file(store):
+    create_table(store, 1)
+    long = commit(store, transaction(Append((new_fragment(2),)), 1, **LONG))
+    file = latest(store)
+    assert file.transaction() is None
+    assert transaction_of(store, file) == long.transaction
+    assert long.location.size < MAX_INLINE_TRANSACTION
+    append(store, 1, 3)  # checks it for conflicts
+    assert latest(store).transaction() is not None
+
+
+def test_lost_response_of_long_transaction_is_recognised(store):
+    faulty = FaultyStore(store)
+    create_table(store, 1)
+    faulty.plan("put_if_absent", Fault.LOST_ANSWER)
+    work = transaction(Append((new_fragment(2),)), 1, **LONG)
+    assert commit(faulty, work, environment=environment()).version == 2
+    assert faulty.pending == 0
+    assert transaction_of(store, latest(store)) == work
+
+
+def test_repeated_commit_returns_committed_long_transaction(store):
+    create_table(store, 4)
+    base = latest(store)
+    first, rows_of_first = delete_rows(store, base, {0: [0]})
+    second, rows_of_second = delete_rows(store, base, {0: [2]})
+    commit(store, transaction(first, 1), affected_rows=rows_of_first)
+    work = transaction(second, 1, **LONG)
+    committed = commit(store, work, affected_rows=rows_of_second)
+    assert committed.transaction.read_version == 2  # rebased
+    again = commit(store, work, affected_rows=rows_of_second)
+    assert again.version == committed.version
+    assert again.transaction == committed.transaction
 
 
 def test_failed_put_is_retried(store):

@@ -18,6 +18,7 @@ from pyspark_lance.format.operation import Append
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import (
+    MAX_INLINE_TRANSACTION,
     ManifestLocation,
     encode_manifest,
     find_version,
@@ -62,6 +63,13 @@ def put(store, version, *, scheme=NamingScheme.V2, indices=(), content=None, wit
     data = encode_manifest(content, indices, done)
     store.put(path, data)
     return ManifestLocation(path, version, scheme, len(data)), data
+
+
+@pytest.mark.parametrize("name", ["", "0-c650018c.txn"])
+def test_long_transaction_is_inline_only_without_file(name):
+    long = dataclasses.replace(transaction(), properties={"note": "x" * MAX_INLINE_TRANSACTION})
+    data = encode_manifest(dataclasses.replace(manifest(4), transaction_file=name), (), long)
+    assert (len(data) > MAX_INLINE_TRANSACTION) == (not name)
 
 
 @pytest.mark.parametrize("indices", [(), (INDEX, INDEX)])

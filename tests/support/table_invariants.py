@@ -26,7 +26,12 @@ from pyspark_lance.format.operation import (
 )
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
-from pyspark_lance.metafile.manifest_file import read_manifest, read_transaction
+from pyspark_lance.metafile.manifest_file import (
+    MAX_INLINE_TRANSACTION,
+    read_manifest,
+    read_transaction,
+    transaction_of,
+)
 from pyspark_lance.metafile.paths import transaction_path
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
@@ -42,8 +47,10 @@ def check_invariants(path: str) -> Snapshot:
     _check_schema(manifest)
     check_fragments(snapshot)
     _check_flags(manifest)
-    transaction = snapshot.file.transaction()
+    transaction = transaction_of(snapshot.store, snapshot.file)
     assert transaction is not None  # I15
+    if snapshot.file.transaction() is None:
+        assert len(transaction.to_bytes()) > MAX_INLINE_TRANSACTION
     is_clone = isinstance(transaction.operation, Clone)  # of which a branch begins
     assert transaction.read_version < manifest.version + is_clone
     name = transaction_path(transaction.read_version, transaction.uuid).rpartition("/")[2]

@@ -97,7 +97,7 @@ def check_conditional_puts(store: ObjectStore, path: str, data: bytes) -> None:
 def transaction_uuid_at(store: ObjectStore, location: ManifestLocation) -> str | None:
     """Return the uuid of the transaction that created the version; None if it does not exist.
 
-    A manifest without a transaction is another writer's: ours always has one.
+    The name of the transaction file has the uuid if the manifest has no copy of the transaction.
     """
     try:
         file = read_manifest(store, location, with_indices=False)

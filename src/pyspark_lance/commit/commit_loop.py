@@ -32,6 +32,7 @@ from pyspark_lance.commit.application_versions import (
 from pyspark_lance.commit.apply_operation import CreateOptions, next_manifest
 from pyspark_lance.commit.base_version import BaseVersion, NewerVersions
 from pyspark_lance.commit.commit_handler import check_conditional_puts, transaction_uuid_at
+from pyspark_lance.commit.commit_outcome import transaction_of
 from pyspark_lance.commit.conflict_check import REDO, ConflictChecks, ReadSet
 from pyspark_lance.commit.fragment_changes import operation_metrics
 from pyspark_lance.commit.manifest_builder import TableState
@@ -461,7 +462,7 @@ class _Commit:
             location.version,
             file.manifest,
             file.indices,
-            file.transaction() or self._planned,
+            transaction_of(self._store, file) or self._planned,
             location,
         )
 

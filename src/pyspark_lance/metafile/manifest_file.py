@@ -51,6 +51,9 @@ from pyspark_lance.metafile.paths import (
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore, missing
 
+MAX_INLINE_TRANSACTION: Final = 1 << 20
+"""Maximum bytes of the copy of the transaction in a manifest; longer ones are in their file only.
+"""
 _TAIL_BYTES: Final = 64 * 1024
 # Listed manifests up to this size are read whole, which is cheaper than a second request.
 _WHOLE_BYTES: Final = 4 << 20
@@ -431,7 +434,11 @@ def _parse_checked(
 def encode_manifest(
     manifest: Manifest, indices: Sequence[IndexMetadata], transaction: Transaction | None
 ) -> bytes:
-    """Return the bytes of a manifest file; the section offsets of ``manifest`` are replaced."""
+    """Return the bytes of a manifest file; the section offsets of ``manifest`` are replaced.
+
+    ``transaction``: to be copied into the file, unless it is long and in a file of its own; None
+    for no copy.
+    """
     # Fields refer to dictionary values by position, so these stay at the start of the file.
     values = manifest.dictionary_values if manifest.has_dictionary_values else b""
     pieces: list[bytes] = [values]
@@ -445,7 +452,10 @@ def encode_manifest(
         return start
 
     index_section = add(section_of_indices(indices)) if indices else None
-    transaction_section = add(transaction.to_bytes()) if transaction is not None else None
+    copy = transaction.to_bytes() if transaction is not None else None
+    if copy is not None and manifest.transaction_file and len(copy) > MAX_INLINE_TRANSACTION:
+        copy = None
+    transaction_section = add(copy) if copy is not None else None
     manifest = dataclasses.replace(
         manifest, index_section=index_section, transaction_section=transaction_section
     )
