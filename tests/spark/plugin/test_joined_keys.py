@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -177,6 +178,34 @@ def test_merge_that_needs_no_key_filter_has_none(large, settings, path, rows, in
     assert not rows_of_key_filters(large)
     found = lance.dataset(path).to_table(["k"], filter="s = 'new'")["k"]
     assert sorted(found.to_pylist()) == [*range(0, 2 * ROWS, 60)]
+
+
+@pytest.mark.parametrize("index", ["BTREE", "ZONEMAP"])
+def test_merge_looks_many_keys_up(large, path, index):
+    keys = np.random.default_rng(4).permutation(1_100_000)
+    lance.write_dataset(pa.table({"k": keys, "n": keys}), path)
+    lance.dataset(path).create_scalar_index("k", index)
+    source = large.range(0, 1_100_000, 20).selectExpr("id AS k", "-1L AS n").cache()
+    assert source.count() == 55_000  # so that their number is known
+    source.createOrReplaceTempView("s")
+    large.sql(f"MERGE INTO lance.`{path}` t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET *")
+    if index == "BTREE":
+        assert rows_read(large) == [55_000]
+    assert bool(rows_of_key_filters(large)) == (index == "ZONEMAP")
+    changed = lance.dataset(path).to_table(["k"], filter="n = -1")["k"]
+    assert sorted(changed.to_pylist()) == [*range(0, 1_100_000, 20)]
+    source.unpersist()
+
+
+def test_merge_of_underestimated_keys_is_filtered(large, settings, path):
+    """Spark expects half of the keys, as it does of projections without statistics."""
+    settings({"spark.sql.lance.keyFilterRows": "1000"})
+    write(path, range(10 * ROWS))
+    sources = large.range(0, 60_000).selectExpr("id AS k", "-1L AS n", "'new' AS s")
+    sources.createOrReplaceTempView("s")
+    large.sql(f"MERGE INTO lance.`{path}` t USING s ON t.k = s.k WHEN MATCHED THEN DELETE")
+    assert rows_of_key_filters(large)
+    assert not content(path)
 
 
 def test_clustered_upsert_opens_only_files_of_keys(large, path):

@@ -35,6 +35,10 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private static final String KEEPS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
   /** The maximum number of join keys to look up. */
   public static final int MAX_KEYS = 50_000;
+  /** The same for changes of rows of large tables with an index that finds single keys. */
+  private static final int MAX_CHANGED_KEYS = 200_000;
+  /** Of these tables; with fewer rows for each key, reading all rows takes less time. */
+  private static final int MIN_ROWS_PER_KEY = 20;
   /** The maximum number of keys in all tasks together, of eight bytes each. */
   private static final long MAX_SENT = 2_000_000;
   private static final long TASK_BYTES = 128 << 20;
@@ -178,17 +182,24 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   /** Sets the keys of the other side of a join as runtime filter of the next batch. */
   @Override public synchronized void filter(Predicate[] keys) {
     Predicate[] few = Arrays.stream(keys)
-        .filter(one -> one.children().length <= mostKeys(one) && translator.all(one) != null)
+        .filter(one -> one.children().length <= 1 + mostKeys(one) && translator.all(one) != null)
         .toArray(Predicate[]::new);
     joined = few.length == 0 ? null
         : translator.all(Stream.of(pushed, few).flatMap(Arrays::stream).toArray(Predicate[]::new));
+  }
+
+  /** The maximum number of keys of a column to look up. */
+  public int maxKeys(String column) {
+    boolean findsKeys = ofRowChange && table.isCounted(column);
+    return !findsKeys ? MAX_KEYS : (int) Math.max(MAX_KEYS,
+        Math.min(MAX_CHANGED_KEYS, table.rows() / MIN_ROWS_PER_KEY));
   }
 
   /** Without an index all tasks test the keys, so each task gets all of them. */
   private long mostKeys(Predicate keys) {
     long tasks = MIN_TASKS + table.storedBytes(columns, table.rows()) / TASK_BYTES;
     String column = keys.children()[0] instanceof NamedReference one ? one.fieldNames()[0] : "";
-    return table.isPrunable(column) ? MAX_KEYS
+    return table.isPrunable(column) ? maxKeys(column)
         : Math.min(MAX_KEYS, MAX_SENT / tasks);
   }
 

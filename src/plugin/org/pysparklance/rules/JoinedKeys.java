@@ -23,7 +23,7 @@ import scala.math.BigInt;
  */
 final class JoinedKeys extends Rule<LogicalPlan> {
   /** Maximum bytes of the other side. */
-  private static final long MAX_BYTES = 64 << 20;
+  static final long MAX_BYTES = 64 << 20;
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
     return conf().dynamicPartitionPruningEnabled() && conf().exchangeReuseEnabled()
@@ -143,7 +143,7 @@ final class JoinedKeys extends Rule<LogicalPlan> {
           ? withRuntimeFilter(narrowed, key,
               column -> runtimeFilter(column, other, others, place, true))
           : withRuntimeFilter(narrowed, narrow(key),
-              column -> limitedKeys(column, other, others.apply(place)));
+              column -> limitedKeys(scan(side), column, other, others.apply(place)));
     }
     return narrowed;
   }
@@ -192,14 +192,15 @@ final class JoinedKeys extends Rule<LogicalPlan> {
   }
 
   /** The keys, up to a maximum: a scan ignores a filter of more keys. */
-  private Expression limitedKeys(AttributeReference column, LogicalPlan other, Expression key) {
+  private Expression limitedKeys(LanceScan scan, AttributeReference column, LogicalPlan other,
+      Expression key) {
     // Numbers that overflow the type of the column match no row.
     Expression own = key.dataType().equals(column.dataType()) ? key
         : new Cast(key, column.dataType(), Option.empty(), EvalMode$.MODULE$.TRY());
     Alias named = new Alias(own, column.name(), NamedExpression$.MODULE$.newExprId(),
         CollectionConverters.asScala(List.<String>of()).toSeq(), Option.empty(),
         CollectionConverters.asScala(List.<String>of()).toSeq());
-    Expression most = Literal$.MODULE$.apply(LanceScan.MAX_KEYS + 1);
+    Expression most = Literal$.MODULE$.apply(scan.maxKeys(column.name()) + 1);
     LogicalPlan each = PlanParts.make(Aggregate.class, seq(own), seq(named),
         new Filter(new IsNotNull(own), other));
     return runtimeFilter(column, new GlobalLimit(most, new LocalLimit(most, each)),

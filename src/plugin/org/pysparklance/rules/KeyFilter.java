@@ -82,17 +82,21 @@ final class KeyFilter {
     if (rows < Long.parseLong(conf.getConfString(MIN_ROWS, DEFAULT_MIN_ROWS))) {
       return 0;
     }
-    boolean isIndexed = scan.prunable().map(one -> one.fieldNames()[0]).anyMatch(
-        name -> own.exists(key -> key.references().exists(one -> one.name().equals(name))));
+    int maxKeys = scan.prunable().map(one -> one.fieldNames()[0]).filter(
+        name -> own.exists(key -> key.references().exists(one -> one.name().equals(name))))
+        .mapToInt(scan::maxKeys).max().orElse(0);
     if (JoinedKeys.isUnknown(source, conf)) {
-      return isIndexed ? 0 : MAX_ITEMS / SIZE_MARGIN;
+      return maxKeys > 0 ? 0 : MAX_ITEMS / SIZE_MARGIN;
     }
     Statistics known = source.stats();
     BigInt count = known.rowCount().isDefined() ? (BigInt) known.rowCount().get()
         : known.sizeInBytes().$div(EstimationUtils.getSizePerRow(source.output(),
             known.attributeStats()));
-    boolean isFew = count.$less$eq(BigInt.apply(LanceScan.MAX_KEYS));
-    return isFew && isIndexed || count.$greater(BigInt.apply(MAX_SOURCE_RATIO * rows)) ? 0
+    // More keys than are looked up would leave the scan without a filter.
+    long most = known.rowCount().isDefined() ? maxKeys : maxKeys / SIZE_MARGIN;
+    boolean isFew = maxKeys > 0 && count.$less$eq(BigInt.apply(most))
+        && known.sizeInBytes().$less$eq(BigInt.apply(JoinedKeys.MAX_BYTES));
+    return isFew || count.$greater(BigInt.apply(MAX_SOURCE_RATIO * rows)) ? 0
         : count.$times(BigInt.apply(SIZE_MARGIN)).max(BigInt.apply(MIN_ITEMS))
             .min(BigInt.apply(MAX_ITEMS)).toLong();
   }
