@@ -1,3 +1,5 @@
+from itertools import accumulate
+
 import pyarrow as pa
 import pytest
 from damage import bit_flips, splices, survive_every, truncations
@@ -5,7 +7,7 @@ from damage import bit_flips, splices, survive_every, truncations
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
 from pyspark_lance.format.fragment import SPILLED, DataFile, Fragment
-from pyspark_lance.format.manifest import BasePath, Manifest, WriterVersion
+from pyspark_lance.format.manifest import BasePath, Manifest, WriterVersion, cut_manifest
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.wire import length_delimited
 from pyspark_lance.proto import table_pb2
@@ -250,3 +252,19 @@ def test_manifest_with_100_000_fragments_round_trips():
 def test_base_path_with_nul_is_corrupt():
     with pytest.raises(CorruptFileError, match="NUL"):
         BasePath.from_proto(table_pb2.BasePath(id=1, path="/tables/a\0b"))
+
+
+@pytest.mark.parametrize("end", ["", "cut"])
+def test_fragments_of_all_lengths_are_found(end):
+    """Lengths of one to three bytes, at their limits."""
+    messages = [
+        table_pb2.DataFragment(id=number, inline_row_ids=bytes(size)).SerializeToString()
+        for number, size in enumerate([0, 100, 123, 124, 300, 16370, 16377, 17000, 70000])
+    ]
+    pieces = [length_delimited(2, message) for message in messages]
+    data = b"".join(pieces)
+    found = cut_manifest(data[:-1] if end else data, None)
+    if end:
+        assert found is None
+        return
+    assert found.offsets.tolist() == list(accumulate(map(len, pieces), initial=0))

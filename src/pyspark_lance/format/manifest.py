@@ -119,13 +119,17 @@ def _decode_columns(data: bytes) -> tuple[FragmentColumns, bool]:
     message = parse_message(table_pb2.Manifest, data)
     is_strange = drop_unknown_fields(message)
     rows = []
+    codes: dict[tuple[tuple[int, int], ...], int] = {}  # Nearly all fragments have the same.
     for one in message.fragments:
         num_bytes = 0
-        versions = []
+        versions: tuple[tuple[int, int], ...] = ()
         for file in one.files:
             check_data_file(file.path, file.fields, file.column_indices)
             num_bytes += file.file_size_bytes
-            versions.append((file.file_major_version, file.file_minor_version))
+            versions += ((file.file_major_version, file.file_minor_version),)
+        code = codes.get(versions)
+        if code is None:
+            code = codes[versions] = file_version_code(versions)
         fragment_id, physical_rows = one.id, one.physical_rows
         has_deletions = one.HasField("deletion_file")
         num_deleted = 0
@@ -137,11 +141,11 @@ def _decode_columns(data: bytes) -> tuple[FragmentColumns, bool]:
             (
                 fragment_id,
                 physical_rows,
-                min(num_deleted, _MOST),
+                num_deleted if num_deleted < _MOST else _MOST,
                 has_deletions,
                 one.HasField("inline_row_ids") or one.WhichOneof("row_id_sequence") is not None,
-                min(num_bytes, _MOST),
-                file_version_code(versions),
+                num_bytes if num_bytes < _MOST else _MOST,
+                code,
             )
         )
     return FragmentColumns.of(rows), is_strange
@@ -197,6 +201,10 @@ def _field_starts(data: bytes, position: int) -> list[int] | None:
     while position < length and data[position] == _FRAGMENT_TAG:
         add(position)
         size, at = 0, position + 1
+        # Most fragments have a length of two bytes.
+        if at + 1 < length and data[at] >= 0x80 > data[at + 1]:
+            position = at + 2 + (data[at] & 0x7F | data[at + 1] << 7)
+            continue
         for shift in range(0, 35, 7):
             if at >= length:
                 return None
