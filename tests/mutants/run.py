@@ -4,15 +4,18 @@
     python tests/mutants/run.py rebase feed      those whose name or file has one of these words
 
 A mutant is the package with one text replaced by another; it lives in a temporary folder that
-comes before the installed package.  Not part of the tests: it takes a few minutes.  If you
-change a line that a mutant replaces, give the mutant the new line.
+comes before the installed package.  Those whose tests may start a JVM come last, then the tests
+without any mutant.  Not part of the tests: all take about an hour of one core.  If you change a
+line that a mutant replaces, give the mutant the new line.
 """
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
 import os
+import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +30,29 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "pyspark_lance"
 KILLED, SURVIVED = "killed", "SURVIVED"
 
+# Processes are forked from one that has imported what most tests import: half of their time.
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(
+    [
+        "py",
+        "pytest",
+        "_pytest.doctest",
+        "_pytest.junitxml",
+        "_pytest.pytester",
+        "asyncio",
+        "execnet",
+        "fsspec",
+        "google.protobuf.message",
+        "hypothesis.stateful",
+        "numpy.random",
+        "pandas",
+        "pyarrow.compute",
+        "pyarrow.dataset",
+        "pyspark.sql.functions",
+        "unittest.mock",
+    ]
+)
+
 # pytest's exit code where no test is left of those that were named.
 _NOT_RUN = 5
 
@@ -37,13 +63,16 @@ def main(words: list[str]) -> int:
     if not chosen:
         print(__doc__, f"no mutant's name or file has {' or '.join(words)}", sep="\n")
         return 2
+    chosen.sort(key=lambda one: any(test.startswith("tests/spark") for test in one.tests))
     width = max(len(one.name) for one in chosen)
     killed = 0
     with ThreadPoolExecutor(int(os.environ.get("MUTANTS_AT_A_TIME", "2"))) as pool:
+        outcomes = pool.map(outcome_of, chosen)
         sound = pool.submit(run_tests, PACKAGE.parent, sorted({t for m in chosen for t in m.tests}))
-        for one, (outcome, seconds) in zip(chosen, pool.map(outcome_of, chosen), strict=True):
+        for one, (outcome, seconds, test) in zip(chosen, outcomes, strict=True):
             killed += outcome == KILLED
-            print(f"{outcome:9} {seconds:5.0f} s  {one.name:{width}}  {one.file}", flush=True)
+            what = f"{one.name:{width}}  {one.file}  {test}"
+            print(f"{outcome:9} {seconds:5.0f} s  {what}".rstrip(), flush=True)
     code, output = sound.result()
     if code == _NOT_RUN:  # all of them are slow
         code = 0
@@ -53,40 +82,53 @@ def main(words: list[str]) -> int:
     return int(code != 0 or killed < len(chosen))
 
 
-def outcome_of(mutant: Mutant) -> tuple[str, float]:
-    """What became of a mutant, and after how many seconds."""
+def outcome_of(mutant: Mutant) -> tuple[str, float, str]:
+    """Return the outcome of a mutant, its seconds, and the test that failed."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder) / "pyspark_lance"
-        shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PACKAGE, copy)  # With compiled modules, which saves most of the time.
         file = copy / mutant.file
         source = file.read_text()
         if source.count(mutant.old) != 1:
-            return f"no place: its text is there {source.count(mutant.old)} times", 0.0
+            return f"no place: its text is there {source.count(mutant.old)} times", 0.0, ""
         file.write_text(source.replace(mutant.old, mutant.new))
         code, output = run_tests(Path(folder), mutant.tests, are_slow=mutant.are_slow)
     # 1: tests failed. Anything else is pytest's own trouble, such as a test that is not there.
     outcome = {0: SURVIVED, 1: KILLED}.get(code, f"pytest {code}: {output[-400:]}")
-    return outcome, time.monotonic() - started
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return outcome, time.monotonic() - started, failed[1] if failed else ""
 
 
 def run_tests(
     source: Path, tests: list[str] | tuple[str, ...], *, are_slow: bool = False
 ) -> tuple[int, str]:
-    """pytest's exit code and output, with the package that is in a folder."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    """Return pytest's exit code and output, with the package that is in a folder."""
+    words = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--assert=plain"]
     if are_slow:
-        command += ["-m", "slow"]
-    done = subprocess.run(
-        [*command, *tests],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+        words += ["-m", "slow"]
+    with tempfile.NamedTemporaryFile() as log:
+        process = _PROCESSES.Process(target=_run_pytest, args=(source, [*words, *tests], log.name))
+        process.start()
+        process.join()
+        return process.exitcode, Path(log.name).read_text(errors="replace")
+
+
+def _run_pytest(source: Path, words: list[str], log: str) -> None:
+    """Run pytest in a process that has not imported the package yet."""
+    assert "pyspark_lance" not in sys.modules
+    output = os.open(log, os.O_WRONLY)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.chdir(ROOT)
+    os.environ["PYTHONPATH"] = str(source)
+    sys.path.insert(0, str(source))
+    import pytest
+
+    code = pytest.main(words)
+    atexit._run_exitfuncs()  # Processes of multiprocessing do not, so Spark's JVM would stay.
+    sys.stdout.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
