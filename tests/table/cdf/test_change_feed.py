@@ -555,6 +555,57 @@ def test_column_rewrite_does_not_count_for_unchanged_rows(path):
     ]
 
 
+def test_changes_of_task_are_in_order_of_versions(path):
+    write_table(path, pa.table({"id": [1, 2], "x": [5, 6]}))
+    lance.dataset(path).add_columns({"y": "x + 1"})
+    write_table(path, pa.table({"id": [3], "x": [7], "y": [8]}))
+    delete_rows(path, "id = 3")
+    found = read_changes(path, 1, 4, "dropCarryovers", parallelism=1)
+    versions = found["_commit_version"].to_pylist()
+    assert versions == sorted(versions)
+    assert set(versions) == {1, 2, 3, 4}
+
+
+def test_row_deleted_after_lost_update_is_only_deleted(path):
+    write_table(path, pa.table({"id": [1, 2, 3], "x": [5, 6, 7]}))
+    update_columns(path, 1, 51)
+    update_columns(path, 2, 61)
+    delete_rows(path, "id = 1")
+    remove_versions(path, [2, 3])
+    found = read_changes(path, 2, 4, "dropCarryovers")
+    rows = zip(found["_change_type"].to_pylist(), found["x"].to_pylist(), strict=True)
+    assert sorted(rows) == [("delete", 5), ("update_postimage", 61), ("update_preimage", 6)]
+
+
+def test_untraced_lost_change_has_next_version(path):
+    write_table(path, pa.table({"id": [1, 2], "x": [5, 6]}))
+    update_columns(path, 1, 51)
+    write_table(path, pa.table({"id": [3], "x": [7]}))
+    traced = Snapshot.open(Table(path))
+    update_columns(path, 1, 52)
+    forget_last_update(path, traced)
+    remove_versions(path, [3])
+    found = read_changes(path, 3, 4, "dropCarryovers")
+    names = ("_commit_version", "_change_type", "x")
+    assert sorted(zip(*(found[name].to_pylist() for name in names), strict=True)) == [
+        (3, "insert", 7),
+        (4, "update_postimage", 52),
+        (4, "update_preimage", 51),
+    ]
+
+
+def forget_last_update(path: str, before: Snapshot) -> None:
+    """Leave the lineage of ``before`` in the newest version, as old releases of Lance did."""
+    newest = Snapshot.open(Table(path))
+    fragments = [
+        replace(one, last_updated_at=old.last_updated_at)
+        for one, old in zip(newest.manifest.fragments, before.manifest.fragments, strict=True)
+    ]
+    manifest = replace(newest.manifest, fragments=Fragments.of(fragments))
+    content = encode_manifest(manifest, newest.indices, None)
+    newest.store.put(newest.file.location.path, content)
+
+
 def update_columns(path: str, row: int, value: int) -> None:
     """Rewrite column ``x`` where the row with this id is, with another value for it."""
     plan = plan_change(Table(path))

@@ -12,7 +12,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
-from local_changes import delete_rows
+from local_changes import commit_rewritten, delete_rows
 from random_seeds import seeds
 from row_changes import add_to
 from table_access import (
@@ -42,6 +42,8 @@ from pyspark_lance.table.cdf.stream_offset import (
     StreamSettings,
     Updates,
 )
+from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
+from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
@@ -156,6 +158,22 @@ def test_row_limits_do_not_change_rows(path, rows):
     assert together(batches) == shown(feed(path, 1))
     # An update is one row that has two images.
     assert all(len(found) <= 2 * rows for _, _, found in batches)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 9])
+def test_row_limit_splits_update_of_several_fragments(tmp_path, rows):
+    path = str(tmp_path / "t")
+    write_table(path, numbered(0, 6))
+    write_table(path, numbered(6, 13))
+    plan = plan_change(Table(path))
+    request = plan_rewrite(plan.snapshot(), ["n"])
+    changed = read_ours(path, system_columns=("_rowaddr",)).select(["_rowaddr"])
+    changed = changed.append_column("n", pa.array(range(1, 14), pa.int64()))
+    commit_rewritten(plan, request, list(rewrite_columns(request, changed.to_batches())))
+    stream = follow(path, starting=Bound(version=3))
+    batches = batches_of(stream, limits=lambda: StreamLimits(rows=rows))
+    assert [len(found) for _, _, found in batches[:-1]] == [2 * rows] * (12 // rows)
+    assert together(batches) == shown(feed(path, 3))
 
 
 @pytest.mark.parametrize("rows", [None, 1, 2, 5, 100])
