@@ -10,6 +10,7 @@ from pyspark_lance.codec.array_assembly import (
     fewest_batches,
     join_batches,
     join_columns,
+    select_fields,
 )
 from pyspark_lance.codec.decode_memory import BatchTooLargeError
 
@@ -129,3 +130,10 @@ def test_joined_columns_omit_empty_batches():
     assert join_columns([]) == []
     assert join_columns([empty]) == []
     assert join_columns([empty, filled]) == [filled]
+
+
+def test_members_of_sliced_struct_keep_its_nulls():
+    rows = [None if n % 3 == 0 else {"a": n, "b": 10 * n} for n in range(20)]
+    array = pa.array(rows).slice(7)
+    cut = select_fields(array, pa.struct([array.type.field(1)]), [1])
+    assert cut.to_pylist() == [row and {"b": row["b"]} for row in rows[7:]]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_lance.codec.array_assembly import assemble_leaf
 from pyspark_lance.codec.gather import take_items
+from pyspark_lance.codec.values import DictionaryValues, FixedWidthValues, VariableWidthValues
 
 STRINGS = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
 
@@ -47,3 +50,13 @@ def test_take_items_of_slice_ignores_earlier_items(kind):
     items = pa.array(["", "longer", "a", "b"]).cast(kind).slice(2)
     indices = pa.array([1, 0, 1], pa.int8())
     assert take_items(items, indices).equals(items.take(indices))
+
+
+def test_items_beyond_128_are_found_by_bytes():
+    items = pa.array([f"{n:03}" for n in range(250)], pa.string())
+    ends = np.arange(0, 3 * 250 + 1, 3, dtype=np.int32)
+    indices = np.array([249, 0, 128, 127], np.uint8)
+    values = DictionaryValues(
+        4, FixedWidthValues(4, 8, indices), VariableWidthValues(250, ends, items.buffers()[2])
+    )
+    assert assemble_leaf(values, pa.string(), None).to_pylist() == ["249", "000", "128", "127"]

@@ -10,6 +10,7 @@ from random_tables import random_table
 from same_text import assert_same_text, rows_at
 from v2_0_files import as_sliced, leaf_arrays, nested_arrays, with_nulls
 
+from pyspark_lance.datafile import writer as writer_module
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import (
@@ -356,3 +357,26 @@ def test_file_removed_after_open_error_names_path(version):
     with pytest.raises(CorruptFileError, match="went away while it was read") as caught:
         reader.read(schema.fields, {0: 0}, 0, 100_000)
     assert "data/x.lance" in caught.value.where
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_column_that_waits_for_page_keeps_no_batch(version, monkeypatch):
+    monkeypatch.setattr(writer_module, "_MAX_REFERENCED", 4 << 20)
+    schema = pa.schema({"n": pa.int64(), "wide": pa.binary()})
+
+    def batch():
+        """All columns are in one allocation, as those that Spark sends."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as stream:
+            stream.write(pa.record_batch([[1], [b"x" * (1 << 20)]], schema=schema))
+        return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
+
+    writer = DataFileWriter(
+        MemoryStore(), "data/x.lance", LanceSchema.from_arrow(schema), version=version
+    )
+    before = pa.total_allocated_bytes()
+    for _ in range(60):
+        writer.write(batch())
+    grown = pa.total_allocated_bytes() - before
+    writer.finish()
+    assert grown < 30 << 20

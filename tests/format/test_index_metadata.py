@@ -8,7 +8,11 @@ from pyroaring import BitMap
 
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.index_metadata import (
+    FragmentDigest,
     IndexMetadata,
+    ReuseGroup,
+    ReuseVersion,
+    current_coverage,
     indices_from_section,
     section_of_indices,
 )
@@ -82,6 +86,15 @@ def test_coverage_is_added_if_absent():
     entry = IndexMetadata.from_bytes(message(fragment_bitmap=None).SerializeToString())
     added = entry.with_fragment_bitmap(BitMap([1]))
     assert added.raw == message(fragment_bitmap=BitMap([1]).serialize()).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("covered", "now"), [([1, 2, 7], [5, 7]), ([1, 7], [7]), ([2], []), ([7], [7])]
+)
+def test_index_covers_what_all_of_its_fragments_became(covered, now):
+    old, new = (tuple(FragmentDigest(n, 3, 0) for n in ids) for ids in ((1, 2), (5,)))
+    versions = (ReuseVersion(1, (ReuseGroup(b"", old, new),)),)
+    assert current_coverage(BitMap(covered), versions) == BitMap(now)
 
 
 def test_index_section_round_trips_byte_for_byte():
