@@ -46,6 +46,14 @@ def test_missing_fragment_is_conflict(path):
         lose(path, 7, [0])
 
 
+def test_row_matched_by_distant_tasks_is_repeated(path):
+    gone = np.ones(1, np.bool_)
+    tasks = [touched_rows(row_addresses(1, np.array([row])), gone)[1] for row in (0, 2, 0)]
+    (loss,) = write_deletions(plan_change(Table(path)), tasks, one_match_each=True)
+    assert loss.repeated == 1 << 32
+    assert loss.deletion_file is None
+
+
 def test_new_deletions_are_merged_with_existing(path):
     (loss,) = lose(path, 0, [3])
     assert (loss.num_removed, loss.deletion_file.num_deleted_rows) == (1, 2)

@@ -9,9 +9,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from table_access import write_table
 
+from pyspark_lance.predicate.conditions import matching
 from pyspark_lance.table.dml import key_filter
-from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
+from pyspark_lance.table.dml.key_filter import (
+    KeyCollector,
+    KeyFilter,
+    hash_keys,
+    is_hashable,
+    keys_condition,
+    same_hashes,
+)
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=40)), min_size=1, max_size=30)
 
@@ -107,3 +118,13 @@ def test_long_texts_and_extreme_values_are_hashed():
 def test_same_hashes_requires_comparable_types(one, other, comparable):
     assert same_hashes(one, other) is comparable
     assert not comparable or (is_hashable(one) and is_hashable(other))
+
+
+def test_condition_of_keys_includes_both_ends_of_type(tmp_path):
+    path, ends = str(tmp_path / "t"), [-(2**31), 2**31 - 1]
+    write_table(path, pa.table({"id": pa.array(ends, pa.int32())}))
+    keys = KeyCollector()
+    keys.add([pa.array([*ends, -(2**31) - 1, 2**31], pa.int64())])
+    condition = keys_condition(Snapshot.open(Table(path)), ["id"], keys.result())
+    batch = pa.record_batch({"id": pa.array([*ends, 0], pa.int32())})
+    assert matching(condition, batch).tolist() == [True, True, False]
