@@ -318,6 +318,19 @@ def test_project_removes_files_and_indices_of_dropped_columns():
     assert coverage(state) == {"on id": [0]}
 
 
+def test_delete_adds_no_file_of_dropped_column():
+    state = created(3)
+    (planned,) = state.manifest.fragments
+    (added,) = new_fragment(3, fields=(2,)).files
+    planned = replace(planned, files=(*planned.files, added))
+    wider = LanceSchema((*SCHEMA.fields, Field(2, "b", "int64")))
+    state = after(after(state, Merge((planned,), wider)), Project(SCHEMA))
+    state = after(state, Delete((with_deletions(planned, 1),)))
+    (fragment,) = state.manifest.fragments
+    assert added not in fragment.files
+    assert fragment.num_deleted_rows == 1
+
+
 def test_project_keeps_row_id_files():
     state = created(2)
     (whole,) = state.manifest.fragments

@@ -155,6 +155,21 @@ def test_unreferenced_files_are_removed_after_one_week(path):
     assert set(result.paths) == set(young)
 
 
+def test_unreferenced_files_of_unknown_age_are_kept(path):
+    stray = Path(path, "data", "stray.lance")
+    stray.write_bytes(b"nothing")
+    os.utime(stray, ns=(0, 0))  # what a store that keeps no time says
+    cleanup_old_versions(Table(path), ALL_OLD)
+    assert stray.exists()
+
+
+def test_dry_run_keeps_version_that_branch_begins_with(path):
+    create_branch(Table(path), "b", VersionSpec(version=2))
+    planned = cleanup_old_versions(Table(path), ALL_OLD, dry_run=True)
+    assert 2 not in planned.versions
+    assert cleanup_old_versions(Table(path), ALL_OLD) == planned
+
+
 def test_tagged_versions_are_kept_or_refused(path):
     lance.dataset(path).tags.create("kept", 3)
     before = every_file(path)

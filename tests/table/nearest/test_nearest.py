@@ -278,6 +278,13 @@ def test_equal_rows_are_compared_only_as_needed():
     assert found.num_computed < 500 * 30_000 / 100
 
 
+def test_best_equal_rows_of_block_are_found():
+    found = ExactSearch(np.ones((500, 8)), Metric.L2, 3)
+    ids = np.arange(3000, dtype=np.uint64)
+    found.add(np.ones((3000, 8), np.float32), ids, ids)
+    assert found.found().row_id.tolist() == [0, 1, 2] * 500
+
+
 def test_partial_results_merge_by_distance():
     def part(query, distance, row_id):
         return FoundRows(
