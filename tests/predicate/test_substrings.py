@@ -42,6 +42,15 @@ def test_contains_equals_arrow_match_substring(given_texts):
     assert found.equals(pc.match_substring(values, pattern=part))
 
 
+@pytest.mark.parametrize(
+    ("texts", "part", "found"),
+    [(["xa", "bx"], "ab", [False, False]), (["ab", "aba"], "aba", [False, True])],
+)
+def test_substring_is_found_within_one_text(texts, part, found):
+    values = pa.array(texts + ["-"] * 98)
+    assert contains(values, part).to_pylist() == found + [False] * 98
+
+
 @given(texts(), st.lists(st.sampled_from(["a", "b", "ab", "%", "_", "é", "ca"]), max_size=6))
 def test_patterns_match_like_spark(given_texts, pieces):
     values = given_texts[0].cast(pa.binary()).cast(pa.string())

@@ -58,6 +58,12 @@ def test_is_in_equals_arrow(given_sets):
 
 
 @pytest.mark.parametrize("data_type", [pa.int32(), pa.int64(), pa.date32()])
+def test_null_is_in_no_set(data_type):
+    values = array([5, None, 6] * 200, data_type)
+    assert is_in(values, array([5, 7], data_type)).to_pylist() == [True, False, False] * 200
+
+
+@pytest.mark.parametrize("data_type", [pa.int32(), pa.int64(), pa.date32()])
 def test_dense_keys_use_bitmap_lookup(monkeypatch, data_type):
     monkeypatch.setattr(functions, "pc", None)  # a call of Arrow fails
     numbers = np.arange(5_000, dtype=np.int32)

@@ -72,6 +72,17 @@ def test_row_id_bands_cover_each_change_once(tmp_path, narrow_bands, seed):
         ) == sorted(expected)
 
 
+def test_row_changed_across_overlapping_ranges_is_shown_once(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": range(101), "x": [0] * 101}))
+    set_to(path, "id IN (0, 50, 100)", x=1)
+    set_to(path, "id BETWEEN 10 AND 20", x=2)
+    set_to(path, "id = 50", x=3)
+    found = read_changes(path, 2, 4, "netChanges").to_pylist()
+    rows = [(row["_change_type"], row["x"]) for row in found if row["id"] == 50]
+    assert sorted(rows) == [("update_postimage", 3), ("update_preimage", 0)]
+
+
 def test_planning_memory_is_independent_of_twice_changed_rows(tmp_path):
     path = str(tmp_path / "t")
     rows = 600_000
