@@ -180,8 +180,14 @@ class VendingNamespace(lance_namespace.LanceNamespace):
             },
         )
 
+    def describe_namespace(self, request):
+        if request.id != ["empty"]:
+            raise lance_namespace.NamespaceNotFoundError(str(request.id))
+        return lance_namespace.DescribeNamespaceResponse(properties={})
+
     def list_tables(self, request):
-        return lance_namespace.ListTablesResponse(tables=["t", "denied"])
+        """As Hive, without an error for a namespace that is missing."""
+        return lance_namespace.ListTablesResponse(tables=[] if request.id else ["t", "denied"])
 
 
 @pytest.fixture
@@ -218,6 +224,13 @@ def test_error_codes_map_to_error_types(vending):
         names.locate(("denied",))
     with pytest.raises(UnsupportedFeatureError, match="create_namespace"):
         names.create_namespace(("eu",), {})
+
+
+def test_missing_namespace_differs_from_empty_one(vending):
+    names = open_namespace(vending)
+    assert names.tables(("empty",)) == []
+    with pytest.raises(NamespaceNotFoundError, match="gone"):
+        names.tables(("gone",))
 
 
 def test_wrong_settings_are_refused_before_requests():
