@@ -235,7 +235,7 @@ def test_forked_process_starts_with_empty_pool(path):
     context = multiprocessing.get_context("fork")
     ours, child = context.Pipe()
     with READER_POOL._lock:  # as if another thread had it
-        process = context.Process(target=_read_in_child, args=(path, child))
+        process = context.Process(target=_read_in_child, args=(path, child), daemon=True)
         process.start()
         assert ours.poll(60)
         assert ours.recv() == (0, ["000000007", "000000107"])
