@@ -2,6 +2,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -138,6 +139,9 @@ def test_s3_store_works_after_fork(store):
     store.put("x", b"parent")
     child = os.fork()
     if child == 0:
+        # A child that waits for threads of its parent ends by the signal.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(30)
         code = 1
         with contextlib.suppress(BaseException):
             if bytes(store.get("x")) == b"parent" and store.put_if_absent("y", b"child"):
