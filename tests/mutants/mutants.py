@@ -3883,7 +3883,7 @@ MUTANTS = (
         "table/cdf/change_feed.py",
         "[kept[number] for number in sorted(kept)]",
         "list(kept.values())",
-        ("tests/table/cdf/test_change_feed.py",),
+        ("tests/table/cdf/test_histories_of_change_feeds.py",),
     ),
     Mutant(
         "steps that waited for their columns come last in a feed",
@@ -3906,9 +3906,7 @@ MUTANTS = (
         "table/cdf/change_feed_task.py",
         "keep = rows.updated | self._differing(rows, before, after)",
         "keep = self._differing(rows, before, after)",
-        (
-            "tests/table/cdf/test_change_feed.py::test_rewritten_equal_rows_appear_only_without_deduplication",
-        ),
+        ("tests/table/cdf/test_blobs_in_change_feeds.py",),
     ),
     Mutant(
         "a row that is as old as the version before lost ones has its number",
