@@ -259,8 +259,11 @@ def test_service_unable_to_respond_ends():
     command = [sys.executable, "-c", _WITHOUT_RESPONSE]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes) as process:
+        patience = threading.Timer(60, process.kill)
+        patience.start()
         assert ask(process, {"id": 1, "method": "bad"}) is None
         assert process.wait(60) == 70
+        patience.cancel()
 
 
 def test_request_with_unknown_parameters_is_refused(process):
