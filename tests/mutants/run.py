@@ -94,8 +94,11 @@ def outcome_of(mutant: Mutant) -> tuple[str, float, str]:
             return f"no place: its text is there {source.count(mutant.old)} times", 0.0, ""
         file.write_text(source.replace(mutant.old, mutant.new))
         code, output = run_tests(Path(folder), mutant.tests, are_slow=mutant.are_slow)
-    # 1: tests failed. Anything else is pytest's own trouble, such as a test that is not there.
+    # 1: tests failed. Up to 5: pytest's own trouble, such as a test that is not there. Any other
+    # code: the package ended the process of the tests.
     outcome = {0: SURVIVED, 1: KILLED}.get(code, f"pytest {code}: {output[-400:]}")
+    if not 0 <= code <= _NOT_RUN:
+        outcome = KILLED
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
     return outcome, time.monotonic() - started, failed[1] if failed else ""
 
