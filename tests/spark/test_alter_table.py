@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from table_access import write_table
+from table_access import read_ours, write_table
 
-from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.spark.sql.alter_table import alter_table
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
@@ -31,12 +32,12 @@ def table(tmp_path):
     return Table(path)
 
 
-def added(*column):
+def added(*column, **given):
     """What Spark makes of ``ADD COLUMN``."""
     return {
         "kind": "AddColumn", "column": column, "type": '"integer"', "nullable": True,
         "comment": None, "placed": False,
-    }  # fmt: skip
+    } | given  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -68,3 +69,59 @@ def test_replace_columns_is_refused(table):
         alter_table(table, [*changes, added("n")], CommitSettings())
     assert table.uri in str(refused.value)
     assert Snapshot.open(table).version == 1
+
+
+_LIST = '{"type": "array", "elementType": "integer", "containsNull": true}'
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (added("one", "d", sql="5", value=5), UnsupportedFeatureError, "'d'.* with a default"),
+        (added("one", "d", nullable=False), InvalidInputError, "'d' .*must not be null"),
+        (added("n", nullable=False), InvalidInputError, "'n' .*must not be null"),
+        (added("id"), InvalidInputError, "'id' already"),
+        (added("ID"), InvalidInputError, "differ by case"),
+        (added("one", "x"), InvalidInputError, "'x' already"),
+        (added("id", sql="5", value=5), InvalidInputError, "'id' already"),
+        (added("n", type=_LIST, sql="array(1)", value=[1]), UnsupportedFeatureError, "default of"),
+        (added("n", type='"interval year to month"'), UnsupportedFeatureError, "intervals"),
+        (added("none", "d"), InvalidInputError, "'none'"),
+    ],
+)
+def test_refused_column_leaves_others_out(table, change, error, says):
+    others = [added("first"), added("one", "first"), added("filled", sql="7", value=7)]
+    with pytest.raises(error, match=says):
+        alter_table(table, [*others, change], CommitSettings())
+    assert Snapshot.open(table).version == 1
+
+
+def test_null_columns_and_members_are_one_version(table):
+    changes = [added("one", "d"), added("n", comment="note"), added("one", "e"), added("m")]
+    alter_table(table, changes, CommitSettings())
+    snapshot = Snapshot.open(table)
+    assert snapshot.version == 2
+    assert snapshot.schema.names[-2:] == ("n", "m")
+    fields = {field.name: field for field in snapshot.schema.fields}
+    assert [member.name for member in fields["one"].children] == ["x", "d", "e"]
+    assert fields["n"].metadata["comment"] == b"note"
+    assert read_ours(table.uri).select(["one", "n"]).to_pylist() == [
+        {"one": {"x": 1, "d": None, "e": None}, "n": None}
+    ]
+
+
+def test_columns_keep_their_order_beside_default(table):
+    changes = [added("a"), added("b", sql="5", value=5), added("one", "d"), added("c", type=_LIST)]
+    alter_table(table, changes, CommitSettings())
+    snapshot = Snapshot.open(table)
+    assert (snapshot.version, snapshot.schema.names[-3:]) == (2, ("a", "b", "c"))
+    assert read_ours(table.uri).select(["a", "b", "c", "one"]).to_pylist() == [
+        {"a": None, "b": 5, "c": None, "one": {"x": 1, "d": None}}
+    ]
+    assert verify(table).findings == ()
+
+
+def test_default_fills_column_that_must_not_be_null(table):
+    alter_table(table, [added("n", sql="5", value=5, nullable=False)], CommitSettings())
+    assert not Snapshot.open(table).schema.fields[-1].nullable
+    assert read_ours(table.uri)["n"].to_pylist() == [5]

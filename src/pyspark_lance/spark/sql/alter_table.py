@@ -18,10 +18,11 @@ from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.options.option_table import check_properties
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import (
+    NewMember,
     add_columns,
     add_null_columns,
-    add_struct_members,
     change_nullability,
+    check_nullable,
     constants,
     copied,
     drop_columns,
@@ -48,7 +49,8 @@ def alter_table(
 ) -> None:
     """Apply changes, whose kinds are named after Spark's ``TableChange``.
 
-    Columns that are added together become one version, as do columns that are dropped together.
+    Columns and fields of structs that are added together become one version, as do columns that
+    are dropped together.
     """
     columns = _Columns(table, settings)
     for change in changes:
@@ -111,27 +113,36 @@ class _Columns:
                     where=quoted(*change["column"]),
                     hint="leave out FIRST and AFTER",
                 )
-        members = [change for change in changes if len(change["column"]) > 1]
-        for change in members:
-            self._check_in_struct(change["column"])
-            columns = pa.schema([_within_structs(change["column"][:-1], _arrow_field(change))])
-            add_struct_members(self._table, columns, self._settings)
-        filled = [
-            change
-            for change in changes
-            if change not in members and change.get("value") is not None
+        nested = [change for change in changes if len(change["column"]) > 1]
+        members = [self._member(change) for change in nested]
+        columns = [change for change in changes if change not in nested]
+        fields = [_arrow_field(change) for change in columns]
+        values = [
+            _constant(change.get("value"), field)
+            for change, field in zip(columns, fields, strict=True)
         ]
-        empty = [change for change in changes if change not in members and change not in filled]
-        if empty:
-            schema = pa.schema([_arrow_field(change) for change in empty])
-            add_null_columns(self._table, schema, self._settings)
-        if filled:
-            schema = pa.schema([_arrow_field(change) for change in filled])
-            values = [
-                _constant(change["value"], field)
-                for change, field in zip(filled, schema, strict=True)
-            ]
-            add_columns(self._table, schema, constants(values), self._settings)
+        schema, is_filled = pa.schema(fields), [value.is_valid for value in values]
+        # Null columns get stored values beside a default: one version adds all, in their order.
+        if any(is_filled):
+            check_nullable(
+                field for field, is_set in zip(fields, is_filled, strict=True) if not is_set
+            )
+            add_columns(self._table, schema, constants(values), self._settings, members=members)
+        else:
+            add_null_columns(self._table, schema, self._settings, members=members)
+
+    def _member(self, change: Mapping[str, Any]) -> NewMember:
+        """Return the struct of a new field, and the field; check that rows can lack it."""
+        self._check_in_struct(change["column"])
+        field = _arrow_field(change)
+        if change.get("sql") is not None:
+            raise UnsupportedFeatureError(
+                f"the field {field.name!r} of a struct cannot be added with a default",
+                where=f"{self._table.uri} {quoted(*change['column'])}",
+                hint="add it without one, and fill it with an UPDATE",
+            )
+        check_nullable([field])
+        return quoted(*change["column"][:-1]), field
 
     def drop(self, changes: Sequence[Mapping[str, Any]]) -> None:
         there = [
@@ -250,16 +261,11 @@ def _arrow_field(change: Mapping[str, Any]) -> pa.Field:
     return stored_schema(given, {}, existing=None, overwrite=False, declared=True).field(0)
 
 
-def _within_structs(path: list[str], member: pa.Field) -> pa.Field:
-    """Return a column of nested structs that only has the field at ``path``."""
-    for name in reversed(path):
-        member = pa.field(name, pa.struct([member]))
-    return member
-
-
 def _constant(value: Any, field: pa.Field) -> pa.Scalar:
     """Convert a default from Spark's value: days, microseconds, decimals as text."""
     kind = field.type
+    if value is None:
+        return pa.scalar(None, kind)
     types = pa.types
     if not (types.is_primitive(kind) or types.is_string(kind) or types.is_decimal(kind)):
         raise UnsupportedFeatureError(

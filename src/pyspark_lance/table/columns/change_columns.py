@@ -48,6 +48,7 @@ from pyspark_lance.table.columns.schema_change import (
     same_columns,
     with_columns,
     with_field,
+    with_member,
     with_renamed,
     without_fields,
 )
@@ -144,6 +145,9 @@ logger = logging.getLogger(__name__)
 RunColumns = Callable[[ColumnFilesRequest], Iterable[ColumnFile]]
 """Computes and writes the columns of the fragments that a request names."""
 
+NewMember = tuple[str, pa.Field]
+"""The name of a struct, and a new field of it."""
+
 
 @also_snake_case
 @dataclass(frozen=True, slots=True)
@@ -175,36 +179,31 @@ class Target:
 
 
 def add_null_columns(
-    table: Table, columns: pa.Schema, settings: CommitSettings | None = None
+    table: Table,
+    columns: pa.Schema,
+    settings: CommitSettings | None = None,
+    *,
+    members: Sequence[NewMember] = (),
 ) -> ColumnResult:
-    """Add nullable columns that are null in every row; writes no data file."""
-    for column in columns:
-        if not column.nullable:
-            raise InvalidInputError(
-                f"the column {column.name!r} would be null in every row, and must not be null",
-                hint="add it as nullable, fill it, and then change its nullability",
-            )
+    """Add columns and fields of structs that are null in every row; writes no data file."""
+    check_nullable(columns)
 
     def operation(snapshot: Snapshot) -> Operation:
-        schema = _with_new_columns(snapshot, columns, settings).schema
+        schema = _with_new_columns(snapshot, columns, settings, members).schema
         check_null_columns(snapshot.schema, schema, snapshot.manifest.file_version)
         return _merge(snapshot, schema, tuple(snapshot.manifest.fragments))
 
     return commit_change(table, operation, settings)
 
 
-def add_struct_members(
-    table: Table, columns: pa.Schema, settings: CommitSettings | None = None
-) -> ColumnResult:
-    """Add fields to structs, null in every row; writes no data file."""
-
-    def operation(snapshot: Snapshot) -> Operation | None:
-        for column in columns:
-            if column.name not in snapshot.schema.names:
-                raise InvalidInputError(f"there is no column {column.name!r} to add a member to")
-        return _with_missing(snapshot, columns, settings)
-
-    return commit_change(table, operation, settings)
+def check_nullable(columns: Iterable[pa.Field]) -> None:
+    """Reject columns that must not be null, since they would be null in every row."""
+    for column in columns:
+        if not column.nullable:
+            raise InvalidInputError(
+                f"the column {column.name!r} would be null in every row, and must not be null",
+                hint="add it as nullable, fill it, and then change its nullability",
+            )
 
 
 def add_missing_columns(
@@ -319,11 +318,19 @@ def set_metadata(
 
 
 def add_columns(
-    table: Table, columns: pa.Schema, run: RunColumns, settings: CommitSettings | None = None
+    table: Table,
+    columns: pa.Schema,
+    run: RunColumns,
+    settings: CommitSettings | None = None,
+    *,
+    members: Sequence[NewMember] = (),
 ) -> ColumnResult:
-    """Add columns whose values ``run`` computes for every row."""
+    """Add columns whose values ``run`` computes for every row, and ``members`` that are null."""
     return _write_columns(
-        table, lambda snapshot: _with_new_columns(snapshot, columns, settings), run, settings
+        table,
+        lambda snapshot: _with_new_columns(snapshot, columns, settings, members),
+        run,
+        settings,
     )
 
 
@@ -372,16 +379,24 @@ def _is_case_sensitive(settings: CommitSettings | None) -> bool:
 
 
 def _with_new_columns(
-    snapshot: Snapshot, columns: pa.Schema, settings: CommitSettings | None
+    snapshot: Snapshot,
+    columns: pa.Schema,
+    settings: CommitSettings | None,
+    members: Sequence[NewMember] = (),
 ) -> Target:
-    if not columns.names:
+    if not columns.names and not members:
         raise InvalidInputError("there is no column to add")
-    first_id = next_field_id(snapshot.manifest)
-    schema = with_columns(
-        snapshot.schema, columns, first_id, case_sensitive=_is_case_sensitive(settings)
-    )
+    version, first_id = snapshot.manifest.file_version, next_field_id(snapshot.manifest)
+    is_sensitive = _is_case_sensitive(settings)
+    schema = snapshot.schema
+    for parent, member in members:
+        schema = with_member(
+            schema, parent, member, first_id, file_version=version, case_sensitive=is_sensitive
+        )
+        first_id = max(first_id, schema.max_field_id + 1)
+    check_null_columns(snapshot.schema, schema, version)
+    schema = with_columns(schema, columns, first_id, case_sensitive=is_sensitive)
     added = schema.fields[len(snapshot.schema.fields) :]
-    version = snapshot.manifest.file_version
     if version != "0.1":
         check_columns(LanceSchema(added), version)
     return Target(schema, added)

@@ -177,6 +177,31 @@ def with_columns(
     return replace(schema, fields=(*schema.fields, *added.fields))
 
 
+def with_member(
+    schema: LanceSchema,
+    parent: str,
+    member: pa.Field,
+    first_id: int,
+    *,
+    file_version: str,
+    case_sensitive: bool,
+) -> LanceSchema:
+    """Return the schema with a new field, null in every row, in the struct ``parent``."""
+    parents = find_field(schema, parent)
+    known = [child.name for child in parents[-1].children]
+    check_new_columns([member.name], known, case_sensitive=case_sensitive)
+    for field in reversed(parents):
+        member = pa.field(field.name, pa.struct([member]))
+    return merged_schema(
+        schema,
+        pa.schema([member]),
+        first_id,
+        file_version=file_version,
+        exact=True,
+        case_sensitive=case_sensitive,
+    )
+
+
 # Merging -----------------------------------------------------------------------------------
 
 
