@@ -58,6 +58,9 @@ def test_columns_of_nulls_and_of_expressions(spark, table):
     assert validated(table).to_table()["double"].to_pylist() == [0, 3, 6, 9, 15, 18, 21, 24]
     with pytest.raises(Exception, match="already"):
         table.addColumns({"double": "1"})
+    for columns in ("s.b int", "`s`.`b` int NOT NULL", {"s.b": "1"}):
+        with pytest.raises(InvalidInputError, match=r"(?s)is a field of a struct.*ADD COLUMNS"):
+            table.addColumns(columns)
 
 
 def test_columns_of_another_frame_joined_by_row_id(spark, table):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
@@ -33,6 +35,8 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
 
+_FIELD_OF_STRUCT = re.compile(r"\s*((?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`))+)\s")
+
 
 def add_any_columns(
     spark: SparkSession,
@@ -42,15 +46,32 @@ def add_any_columns(
 ) -> ColumnResult:
     """Add columns of any kind; see ``LanceTable.addColumns``."""
     if isinstance(columns, str | StructType):
-        return add_null_columns(table, declared_columns(spark, columns), settings)
+        try:
+            declared = declared_columns(spark, columns)
+        except ParseException as error:
+            if isinstance(columns, str) and (found := _FIELD_OF_STRUCT.match(columns)):
+                raise _field_of_struct_error(found[1]) from error
+            raise
+        return add_null_columns(table, declared, settings)
     snapshot = Snapshot.open(table)
     if isinstance(columns, Mapping):
         values = {unquoted(name): value for name, value in columns.items()}
+        known = set(snapshot.schema.names)
+        for name in values:
+            if "." in name and name.split(".")[0] in known:
+                raise _field_of_struct_error(name)
         with typed_errors(lambda: snapshot.schema.names):
             schema, run = expression_columns(spark, snapshot, values)
     else:
         schema, run = joined_columns(spark, snapshot, columns)
     return add_columns(table, schema, run, settings)
+
+
+def _field_of_struct_error(name: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"addColumns adds whole columns, and {name!r} is a field of a struct",
+        hint="SQL adds fields: ALTER TABLE … ADD COLUMNS (s.b int); so do appends with mergeSchema",
+    )
 
 
 def change_column(
