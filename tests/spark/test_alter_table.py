@@ -125,3 +125,19 @@ def test_default_fills_column_that_must_not_be_null(table):
     alter_table(table, [added("n", sql="5", value=5, nullable=False)], CommitSettings())
     assert not Snapshot.open(table).schema.fields[-1].nullable
     assert read_ours(table.uri)["n"].to_pylist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("column", "type_"), [(("one", "x"), '"long"'), (("n",), '"byte"'), (("none",), '"long"')]
+)
+def test_refused_type_leaves_other_types_unchanged(table, column, type_):
+    alter_table(table, [added("m"), added("n")], CommitSettings())
+    changes = [
+        {"kind": "UpdateColumnType", "column": name, "type": kind}
+        for name, kind in [(("m",), '"long"'), (column, type_)]
+    ]
+    with pytest.raises(InvalidInputError):
+        alter_table(table, changes, CommitSettings())
+    assert Snapshot.open(table).version == 2
+    alter_table(table, changes[:1], CommitSettings())
+    assert Snapshot.open(table).schema.fields[-2].logical_type == "int64"

@@ -27,6 +27,7 @@ from pyspark_lance.table.columns.change_columns import (
     copied,
     drop_columns,
     has_nulls,
+    plan_widening,
     rename_column,
     set_metadata,
     widen_column,
@@ -164,8 +165,12 @@ class _Columns:
             rename_column(self._table, quoted(*change["column"]), change["name"], self._settings)
 
     def retype(self, changes: Sequence[Mapping[str, Any]]) -> None:
-        for change in changes:
-            name, field = quoted(*change["column"]), _arrow_field(change)
+        fields = [_arrow_field(change) for change in changes]
+        snapshot = Snapshot.open(self._table)
+        for change, field in zip(changes, fields, strict=True):  # before a column is written
+            plan_widening(snapshot, quoted(*change["column"]), field.type)
+        for change, field in zip(changes, fields, strict=True):
+            name = quoted(*change["column"])
             run = copied(change["column"][-1])
             widen_column(self._table, name, field.type, run, self._settings)
             declared = (field.metadata or {}).get(SPARK_TYPE_KEY.encode())

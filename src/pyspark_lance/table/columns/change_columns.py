@@ -346,29 +346,36 @@ def widen_column(
     The column gets a new field id and new files; ``run`` reads it and writes it with the type of
     the request.
     """
+    return _write_columns(
+        table, lambda snapshot: plan_widening(snapshot, path, new_type), run, settings
+    )
 
-    def target(snapshot: Snapshot) -> Target | None:
-        parents = find_field(snapshot.schema, path)
-        old = parents[-1]
-        if len(parents) > 1:
+
+def plan_widening(snapshot: Snapshot, path: str, new_type: pa.DataType) -> Target | None:
+    """Return the schema with a wider type of a column; None if it has the type.
+
+    Raises:
+        InvalidInputError: The type is not wider, an index covers the column, or it is in a struct.
+    """
+    parents = find_field(snapshot.schema, path)
+    old = parents[-1]
+    if len(parents) > 1:
+        raise InvalidInputError(
+            f"{path!r} is a field of a struct; only whole columns can change their type"
+        )
+    first_id = next_field_id(snapshot.manifest)
+    new = widened_field(old, new_type, first_id)
+    if new is None:
+        return None
+    ids = frozenset(part.id for part in old.walk())
+    for index in snapshot.indices:
+        if ids & set(index.fields):
             raise InvalidInputError(
-                f"{path!r} is a field of a struct; only whole columns can change their type"
+                f"the index {index.name!r} covers the column {path!r}",
+                hint="drop the index, change the column, and build the index again",
             )
-        first_id = next_field_id(snapshot.manifest)
-        new = widened_field(old, new_type, first_id)
-        if new is None:
-            return None
-        ids = frozenset(part.id for part in old.walk())
-        for index in snapshot.indices:
-            if ids & set(index.fields):
-                raise InvalidInputError(
-                    f"the index {index.name!r} covers the column {path!r}",
-                    hint="drop the index, change the column, and build the index again",
-                )
-        schema = with_field(snapshot.schema, old.id, lambda _: new)
-        return Target(schema, (new,), ids)
-
-    return _write_columns(table, target, run, settings)
+    schema = with_field(snapshot.schema, old.id, lambda _: new)
+    return Target(schema, (new,), ids)
 
 
 # Helpers -----------------------------------------------------------------------------------
