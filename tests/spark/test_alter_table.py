@@ -141,3 +141,25 @@ def test_refused_type_leaves_other_types_unchanged(table, column, type_):
     assert Snapshot.open(table).version == 2
     alter_table(table, changes[:1], CommitSettings())
     assert Snapshot.open(table).schema.fields[-2].logical_type == "int64"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lance.row_lineage.inline_max_bytes", "-3"),
+        ("lance.row_lineage.spill", "maybe"),
+        ("lance.auto_cleanup.interval", "x"),
+        ("lance.auto_cleanup.older_than", "5parsecs"),
+        ("lance.auto_cleanup.retain_versions", "few"),
+    ],
+)
+def test_unusable_property_is_refused(table, name, value):
+    def change(of, to):
+        return {"kind": "SetProperty", "name": of, "value": to}
+
+    changes = [change("team", "web"), change("lance.auto_cleanup.interval", "20")]
+    with pytest.raises(InvalidInputError, match=value):
+        alter_table(table, [*changes, change(name, value)], CommitSettings())
+    assert Snapshot.open(table).version == 1
+    alter_table(table, [change(name, None), *changes], CommitSettings())
+    assert Snapshot.open(table).manifest.config == {"lance.auto_cleanup.interval": "20"}

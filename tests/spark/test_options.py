@@ -368,6 +368,12 @@ def test_creation_properties_become_options():
         WriteOptions.parse({"path": "/t"}, stated)
 
 
+def test_unusable_property_of_new_table_is_refused():
+    stated = WriteParameters(properties={"lance.row_lineage.inline_max_bytes": "abc"})
+    with pytest.raises(InvalidInputError, match="abc"):
+        WriteOptions.parse({"path": "/t"}, stated)
+
+
 def test_column_properties_become_options_for_known_columns():
     properties = {"v.fixed_size_list": "3", "team.json": "x", "V.Compression": "zstd", "v": "1"}
     given = WriteParameters(properties=properties)
@@ -379,10 +385,11 @@ def test_column_properties_become_options_for_known_columns():
 
 
 def test_option_names_are_refused_as_properties():
-    check_properties(["version", "team.json", "lance.auto_cleanup.interval"], ["id"], "/t")
+    kept = dict.fromkeys(["version", "team.json"], "x") | {"lance.auto_cleanup.interval": "2"}
+    check_properties(kept, ["id"], "/t")
     for word in ("fileFormatVersion", "id.json", "ID.float16", "v.arrow.float16", "storage.key"):
         with pytest.raises(InvalidInputError, match=f"{word} is an option"):
-            check_properties([word], ["id"], "/t")
+            check_properties({word: "x"}, ["id"], "/t")
 
 
 @pytest.mark.parametrize(

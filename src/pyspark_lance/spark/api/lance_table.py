@@ -2276,7 +2276,8 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
-            InvalidInputError: The name of an option, which would have no effect as a property.
+            InvalidInputError: The name of an option, which would have no effect as a property, or
+                a value that a property of Lance cannot have.
 
         Examples:
             >>> table.setProperties({"owner": "web team", "lance.compaction.max_source_rows": "9"})
@@ -2284,8 +2285,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             >>> table.setProperties({"owner": None})
             MetadataResult(version=3)
         """
-        given = [name for name, value in properties.items() if value is not None]
-        check_properties(given, Snapshot.open(self._table).schema.names, self._table.uri)
+        check_properties(properties, Snapshot.open(self._table).schema.names, self._table.uri)
         return set_properties(self._table, properties, self._commit_settings(options))
 
     # Inside ---------------------------------------------------------------------------------------

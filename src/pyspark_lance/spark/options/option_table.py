@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -427,18 +427,37 @@ def split_column_properties(
     return kept, dict(_of_column(word, properties[word]) for word in properties if word not in kept)
 
 
-def check_properties(words: Iterable[str], columns: Collection[str], path: str) -> None:
-    """Check that no property of an existing table has the name of an option.
+def check_properties(
+    properties: Mapping[str, str | None], columns: Collection[str], path: str
+) -> None:
+    """Check that no property has the name of an option, or a value that writers cannot use.
 
-    It would have no effect, as storage is decided when a table or a column is created.
+    An option would have no effect, as storage is decided when a table or a column is created.
 
-    ``words``: the names of the properties. ``columns``: the names of the table's columns. ``path``:
-    the path of the table.
+    ``properties``: None removes one. ``columns``: the names of the table's columns. ``path``: the
+    path of the table.
     """
-    for word in words:
+    given = {word: value for word, value in properties.items() if value is not None}
+    for word in given:
         is_of_column = _is_of_column_in_lance_spark(word) or _is_of_column(word, columns)
         if is_of_column or _option_of_writes(word) is not None:
             raise _no_property(word, path)
+    check_property_values({word: value for word, value in given.items() if isinstance(value, str)})
+
+
+def check_property_values(properties: Mapping[str, str]) -> None:
+    """Check that writers can use the values of properties of Lance."""
+    # Few statements set properties.
+    from pyspark_lance.table.cleanup.auto_cleanup import PREFIX, auto_policy  # noqa: PLC0415
+    from pyspark_lance.table.rows.spilled_lineage import SPILLS_KEY, inline_lineage_bytes  # noqa: PLC0415
+
+    if properties.get(SPILLS_KEY, "true").lower() not in ("true", "false"):
+        raise InvalidInputError(
+            f"the property {SPILLS_KEY} = {properties[SPILLS_KEY]!r} is neither true nor false"
+        )
+    inline_lineage_bytes({**properties, SPILLS_KEY: "true"})
+    # Version 0 is one after which every interval cleans up.
+    auto_policy({f"{PREFIX}interval": "1", **properties}, 0)
 
 
 def _option_of_writes(word: str) -> str | None:

@@ -18,6 +18,7 @@ from pyspark_lance.spark.options.nearest_option import NearestOption
 from pyspark_lance.spark.options.option_table import (
     STORAGE_PREFIX,
     canonical_options,
+    check_property_values,
     split_column_properties,
     split_table_properties,
 )
@@ -227,6 +228,8 @@ class WriteOptions:
         path = _path_to_write(canonical)
         table = _table(path, options, storage, canonical.get("branch"))
         table_properties, as_options = split_table_properties(parameters.properties, table.root)
+        if table_properties:
+            check_property_values(table_properties)
         canonical = {**as_options, **canonical}
         return cls(
             table=table,

@@ -196,8 +196,7 @@ class _Columns:
                 where=self._table.uri,
                 hint="name the other location by CREATE TABLE … USING lance LOCATION '…'",
             )
-        given = [name for name, value in entries.items() if value is not None]
-        check_properties(given, Snapshot.open(self._table).schema.names, self._table.uri)
+        check_properties(entries, Snapshot.open(self._table).schema.names, self._table.uri)
         set_properties(self._table, entries, self._settings)
 
     def allow_null(self, changes: Sequence[Mapping[str, Any]]) -> None:
