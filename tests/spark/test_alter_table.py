@@ -71,6 +71,10 @@ def test_replace_columns_is_refused(table):
     assert Snapshot.open(table).version == 1
 
 
+_STRUCT = (
+    '{"type": "struct", "fields": '
+    '[{"name": "x", "type": "integer", "nullable": true, "metadata": {}}]}'
+)
 _LIST = '{"type": "array", "elementType": "integer", "containsNull": true}'
 
 
@@ -79,7 +83,7 @@ _LIST = '{"type": "array", "elementType": "integer", "containsNull": true}'
     [
         (added("one", "d", sql="5", value=5), UnsupportedFeatureError, "'d'.* with a default"),
         (added("one", "d", nullable=False), InvalidInputError, "'d' .*must not be null"),
-        (added("n", nullable=False), InvalidInputError, "'n' .*must not be null"),
+        (added("n", nullable=False), InvalidInputError, "'n' would be null in every row"),
         (added("id"), InvalidInputError, "'id' already"),
         (added("ID"), InvalidInputError, "differ by case"),
         (added("one", "x"), InvalidInputError, "'x' already"),
@@ -94,6 +98,17 @@ def test_refused_column_leaves_others_out(table, change, error, says):
     with pytest.raises(error, match=says):
         alter_table(table, [*others, change], CommitSettings())
     assert Snapshot.open(table).version == 1
+
+
+@pytest.mark.parametrize("others", [[], [added("b", sql="5", value=5)]])
+def test_struct_in_struct_is_refused_where_files_hold_no_null_structs(tmp_path, others):
+    path = str(tmp_path / "old")
+    kind = pa.struct([("x", pa.int32())])
+    write_table(path, pa.table({"one": pa.array([_ITEM], kind)}), file_version="2.0")
+    inner = added("one", "s", type=_STRUCT)
+    with pytest.raises(UnsupportedFeatureError, match="hold no null structs"):
+        alter_table(Table(path), [*others, inner], CommitSettings())
+    assert Snapshot.open(Table(path)).version == 1
 
 
 def test_null_columns_and_members_are_one_version(table):
