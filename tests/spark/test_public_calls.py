@@ -290,6 +290,11 @@ def test_create_accepts_only_applicable_options(tmp_path):
         LanceTable.create(None, path, "id bigint", options={"enable_stable_rowid": "true"})
 
 
+def test_column_option_as_keyword_error_names_options(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"as options=\{'b.blob': …\}.*storageOptions"):
+        LanceTable.create(None, str(tmp_path / "t"), "b binary", **{"b.blob": "true"})
+
+
 def test_table_opens_on_branch_or_version(tmp_path):
     path = str(tmp_path / "t")
     session = session_without_spark()

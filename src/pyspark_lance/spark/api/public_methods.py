@@ -377,6 +377,11 @@ def _suggest_name(word: str, usable: list[str]) -> str:
     near = get_close_matches(normalize_name(word), by_plain, n=1, cutoff=0.75)
     if near:
         return f"did you mean {by_plain[near[0]]}?"
+    if "options" in usable:
+        return (
+            f"options of the table are given as options={{{word!r}: …}}, those of its store as "
+            "storageOptions"
+        )
     if "storageOptions" in usable:
         return f"options of the store are given as storageOptions={{{word!r}: …}}"
     return f"it takes {', '.join(usable)}" if usable else "it takes none"
