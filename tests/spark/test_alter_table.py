@@ -101,7 +101,7 @@ def test_refused_column_leaves_others_out(table, change, error, says):
 
 
 @pytest.mark.parametrize("others", [[], [added("b", sql="5", value=5)]])
-def test_struct_in_struct_is_refused_where_files_hold_no_null_structs(tmp_path, others):
+def test_null_struct_of_old_file_is_refused(tmp_path, others):
     path = str(tmp_path / "old")
     kind = pa.struct([("x", pa.int32())])
     write_table(path, pa.table({"one": pa.array([_ITEM], kind)}), file_version="2.0")
