@@ -142,7 +142,7 @@ def legacy_need(schema: LanceSchema, dictionaries: Collection[int] = ()) -> Vers
         for path, part in _paths(field, field.name):
             reason = _needs_2_0(part)
             if reason and part.id not in dictionaries:
-                return VersionNeed("2.0", path, reason)
+                return VersionNeed("2.2" if _needs_2_2(part) else "2.0", path, reason)
     return VersionNeed("0.1")
 
 
@@ -155,7 +155,7 @@ def check_legacy_writable(schema: LanceSchema, dictionaries: Collection[int] = (
     if need.reason:
         raise UnsupportedFeatureError(
             f"column {need.column}: {need.reason} are not written to files of version 0.1",
-            hint="use file version 2.0 or newer, or change the column's type",
+            hint=f"use file version {need.version} or newer, or change the column's type",
         )
 
 
