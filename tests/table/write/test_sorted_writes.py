@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,23 @@ def test_sort_is_stable(tmp_path, monkeypatch, in_memory):
         expected = sorted(range(700), key=lambda i: [key[i] for key in keys])
         assert found["number"].to_pylist() == expected
         assert found["place"].to_pylist() == rows["place"].take(expected).to_pylist()
+
+
+def test_sort_in_memory_needs_no_temporary_folder(tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    rows = pa.table({"a": [3, 1, 2] * 100})
+    path = str(tmp_path / "t")
+    write_table(path, rows, sort_by=(("a", False),))
+    assert read_ours(path)["a"].to_pylist() == sorted([3, 1, 2] * 100)
+    monkeypatch.setattr(external_sort.ExternalSorter.__init__, "__defaults__", (90, 1 << 30))
+    batches = pa.Table.from_batches(rows.to_batches(max_chunksize=60))
+    with pytest.raises(FileNotFoundError, match="temporary"):
+        write_table(path, batches, sort_by=(("a", False),))
+    temporary.mkdir()
+    write_table(path, batches, sort_by=(("a", False),))
+    assert read_ours(path).num_rows == 600
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -46,10 +46,13 @@ Places: TypeAlias = Callable[[pa.RecordBatch], NDArray[np.int64]]
 
 
 class SortedRuns:
-    """Sorted batches in temporary files, one for each run, which are removed on exit."""
+    """Sorted batches in temporary files, one for each run, which are removed on exit.
+
+    Work that fits into memory needs no temporary folder.
+    """
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="lance-sort-")
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.paths: list[str] = []
 
     def __enter__(self) -> Self:
@@ -61,10 +64,12 @@ class SortedRuns:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def write_run(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Write batches of one schema to a new file."""
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="lance-sort-")
         path = f"{self._folder.name}/{len(self.paths)}"
         with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for batch in batches:
