@@ -189,7 +189,7 @@ class Fragments(Sequence[Fragment]):
         item = self._items[place]
         if item is None:
             place = range(len(self))[place]
-            self._decode(place, place + 1)
+            self._decode((place,))
             item = self._items[place]
             assert item is not None
         return item
@@ -198,7 +198,7 @@ class Fragments(Sequence[Fragment]):
         for first in range(0, len(self), PARSED):
             last = min(first + PARSED, len(self))
             if self._stored is not None:
-                self._decode(first, last)
+                self._decode(range(first, last))
             yield from self._items[first:last]  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
@@ -276,11 +276,12 @@ class Fragments(Sequence[Fragment]):
         for messages in self.messages():
             yield sequence_sources(messages.fragments, sequence)
 
-    def _decode(self, first: int, last: int) -> None:
-        """Decode those of [first, last) that are not decoded yet."""
-        missing = [place for place in range(first, last) if self._items[place] is None]
+    def _decode(self, places: Sequence[int]) -> None:
+        """Decode those at ascending places that are not decoded yet."""
+        missing = [place for place in places if self._items[place] is None]
         if not missing:
             return
+        first, last = missing[0], missing[-1] + 1
         message = parse_message(
             table_pb2.Manifest,
             self._spans(first, last)
@@ -288,6 +289,12 @@ class Fragments(Sequence[Fragment]):
             else self.take(np.array(missing, np.int64)).encoded(),
         )
         self._cache(missing, fragments_from_protos(message.fragments))
+
+    def _at(self, places: Sequence[int]) -> list[Fragment]:
+        """Return the fragments at ascending places, which are decoded together."""
+        for first in range(0, len(places), PARSED):
+            self._decode(places[first : first + PARSED])
+        return [self[place] for place in places]
 
     def _cache(self, places: Sequence[int], fragments: Sequence[Fragment]) -> None:
         """Cache decoded fragments, also in the sequence they were taken from."""
@@ -337,22 +344,24 @@ class Fragments(Sequence[Fragment]):
         """Return the fragments of each version that the other does not have, by ascending id."""
         if self._compared is not None and self._compared[0]() is newer:
             return self._compared[1]
-        only_old: list[Fragment] = []
-        only_new: list[Fragment] = []
+        only_old: list[int] = []
+        only_new: list[int] = []
         here = there = 0
         while here < len(self) and there < len(newer):
             same = self.same_run(here, newer, there)
             here, there = here + same, there + same
             if here == len(self) or there == len(newer):
                 break
-            old_fragment, new_fragment = self[here], newer[there]
-            if old_fragment.id <= new_fragment.id:
-                only_old.append(old_fragment)
+            old_id, new_id = self.ids[here], newer.ids[there]
+            if old_id <= new_id:
+                only_old.append(here)
                 here += 1
-            if new_fragment.id <= old_fragment.id:
-                only_new.append(new_fragment)
+            if new_id <= old_id:
+                only_new.append(there)
                 there += 1
-        found = [*only_old, *self[here:]], [*only_new, *newer[there:]]
+        only_old += range(here, len(self))
+        only_new += range(there, len(newer))
+        found = self._at(only_old), newer._at(only_new)
         self._compared = weakref.ref(newer), found
         return found
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,6 +54,10 @@ def single_ranges(
     return ranges.starts, ranges.ends - np.uint64(1)
 
 
+# Sequences of so few bytes, such as one range, are decoded again and again: once for each version.
+_SHORT_BYTES: Final = 64
+
+
 @dataclass(frozen=True, slots=True)
 class RowIdSequence:
     """Row ids as consecutive segments.
@@ -71,6 +77,10 @@ class RowIdSequence:
     @classmethod
     def from_bytes(cls, data: bytes) -> RowIdSequence:
         """Decode a serialized RowIdSequence message; allocates no more than its size."""
+        return _decode_short(bytes(data)) if len(data) <= _SHORT_BYTES else cls._decode(data)
+
+    @classmethod
+    def _decode(cls, data: bytes) -> RowIdSequence:
         ranges = decode_ranges(data, versions=False) if len(data) >= WORTHWHILE_BYTES else None
         if ranges is not None:
             bounds = zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True)
@@ -241,3 +251,8 @@ class RowIdSequence:
         ids = starts[owners] + (live_firsts - firsts[owners]).astype(np.uint64)
         # One past the last would overflow for the greatest number.
         return ids, ids + (live_ends - live_firsts - 1).astype(np.uint64)
+
+
+@lru_cache(maxsize=1024)
+def _decode_short(data: bytes) -> RowIdSequence:
+    return RowIdSequence._decode(data)

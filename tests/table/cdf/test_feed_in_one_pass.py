@@ -310,9 +310,11 @@ def versions_of(task):
     return {change.commit.version for change in task.changes}
 
 
-def test_tasks_are_cut_by_version_for_small_files(many_versions, taken, monkeypatch):
-    monkeypatch.setattr(changed_rows, "_IDS_OF_SMALL", 1)
-    monkeypatch.setattr(plan_scan, "_MIN_TASK_BYTES", 1)
+@pytest.mark.parametrize("are_large", [False, True])
+def test_tasks_are_cut_by_version_for_small_files(many_versions, taken, are_large, monkeypatch):
+    if are_large:  # each old file could have a task of its own
+        monkeypatch.setattr(changed_rows, "_IDS_OF_SMALL", 1)
+        monkeypatch.setattr(plan_scan, "_MIN_TASK_BYTES", 1)
     first, second = plan(many_versions, parallelism=2)
     assert versions_of(first) | versions_of(second) == set(range(2, 32))
     assert 13 <= len(versions_of(first)) <= 17

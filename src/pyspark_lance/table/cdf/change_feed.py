@@ -367,14 +367,20 @@ class ChangePlanner:
     def _version_files(self, sides: Iterable[Side]) -> dict[Side, VersionFiles]:
         """How each side is read; sides that are read alike share one value."""
         found: dict[Side, VersionFiles] = {}
-        last: dict[bool, VersionFiles] = {}
+        last: dict[bool, Side] = {}
         for side in sorted(sides, key=lambda side: side.version):
+            before, files = last.get(side.compared), self._files[side.version]
+            if (
+                before is not None
+                and self._history.have_same_columns(before.version, side.version)
+                and found[before].files == files
+            ):
+                found[side] = found[before]
+                continue
             fields = self._compared if side.compared else self._returned
             sources = self._history.sources(fields, self._request.window.end, side.version)
-            files = VersionFiles(self._files[side.version], sources, self._request.checks_text)
-            if files != last.get(side.compared):
-                last[side.compared] = files
-            found[side] = last[side.compared]
+            found[side] = VersionFiles(files, sources, self._request.checks_text)
+            last[side.compared] = side
         return found
 
     def tasks(self) -> tuple[ChangeFeedTask, ...]:

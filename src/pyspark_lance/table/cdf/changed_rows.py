@@ -238,6 +238,8 @@ def _changes_of(
     return found
 
 
+# More work that tasks may have in all, if they end earlier together.
+_MAX_OVERHEAD = 1.25
 # A row that is looked up costs more than one among its neighbours.
 _SCATTERED = 4.0
 # To look few rows up in a file takes as long as to decode so many bytes, and each part of a cluster
@@ -268,10 +270,11 @@ def pack_changes(changes: Sequence[RowChanges], parallelism: int) -> list[list[R
     ``changes``: in the order in which they happened; those that are not updates have one slice.
     ``parallelism``: tasks that can run at once.
     """
-    by_file = _packed_by_file(changes, parallelism)
-    if len(by_file) < 2:
-        return by_file
-    by_version = _packed_by_version(changes, parallelism)
+    if not changes:
+        return []
+    by_file, by_version = (
+        pack(changes, parallelism) for pack in (_packed_by_file, _packed_by_version)
+    )
     file_costs, version_costs = (
         np.array([_bytes_to_read(task) for task in tasks]) for tasks in (by_file, by_version)
     )
@@ -279,9 +282,9 @@ def pack_changes(changes: Sequence[RowChanges], parallelism: int) -> list[list[R
     def duration(costs: NDArray[np.float64]) -> float:
         return float(max(costs.max(), costs.sum() / parallelism))
 
-    is_less_work = version_costs.sum() < file_costs.sum()
-    is_faster = duration(version_costs) <= duration(file_costs)
-    return by_version if is_less_work and is_faster else by_file
+    is_little_more = version_costs.sum() < _MAX_OVERHEAD * file_costs.sum()
+    is_faster = duration(version_costs) < duration(file_costs)
+    return by_version if is_little_more and is_faster else by_file
 
 
 def _packed_by_file(changes: Sequence[RowChanges], parallelism: int) -> list[list[RowChanges]]:

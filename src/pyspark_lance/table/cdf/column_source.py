@@ -318,6 +318,10 @@ class ColumnHistory:
                 is_same = _never if isinstance(operation, Overwrite) else _always
             self._versions[after.version] = self._next(old, after.schema, is_same)
 
+    def have_same_columns(self, version: int, later: int) -> bool:
+        """Return whether no column changed between two versions; False if unknown."""
+        return self._versions[version] is self._versions[later]
+
     def sources(self, wanted: Sequence[Field], end: int, version: int) -> tuple[ColumnSource, ...]:
         """Return the sources in ``version`` of the ``wanted`` columns of the version ``end``."""
         last, there = self._versions[end].column_of, self._versions[version]
