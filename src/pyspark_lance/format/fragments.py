@@ -11,7 +11,7 @@ import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Final, overload
 
@@ -81,7 +81,8 @@ _SEVERAL: Final = -1
 _MAJOR_UNIT: Final = 1 << 31
 
 
-def file_version_code(versions: Sequence[tuple[int, int]]) -> int:
+@lru_cache
+def file_version_code(versions: tuple[tuple[int, int], ...]) -> int:
     """Return one number for the version of all data files of a fragment; negative for several.
 
     ``versions``: major and minor of each file.
@@ -132,7 +133,7 @@ class Fragments(Sequence[Fragment]):
                 fragment.row_ids is not None,
                 sum([file.size_bytes for file in fragment.files]),
                 file_version_code(
-                    [(file.major_version, file.minor_version) for file in fragment.files]
+                    tuple([(file.major_version, file.minor_version) for file in fragment.files])
                 ),
             )
             for fragment in self

@@ -119,7 +119,6 @@ def _decode_columns(data: bytes) -> tuple[FragmentColumns, bool]:
     message = parse_message(table_pb2.Manifest, data)
     is_strange = drop_unknown_fields(message)
     rows = []
-    codes: dict[tuple[tuple[int, int], ...], int] = {}  # Nearly all fragments have the same.
     for one in message.fragments:
         num_bytes = 0
         versions: tuple[tuple[int, int], ...] = ()
@@ -127,9 +126,6 @@ def _decode_columns(data: bytes) -> tuple[FragmentColumns, bool]:
             check_data_file(file.path, file.fields, file.column_indices)
             num_bytes += file.file_size_bytes
             versions += ((file.file_major_version, file.file_minor_version),)
-        code = codes.get(versions)
-        if code is None:
-            code = codes[versions] = file_version_code(versions)
         fragment_id, physical_rows = one.id, one.physical_rows
         has_deletions = one.HasField("deletion_file")
         num_deleted = 0
@@ -145,7 +141,7 @@ def _decode_columns(data: bytes) -> tuple[FragmentColumns, bool]:
                 has_deletions,
                 one.HasField("inline_row_ids") or one.WhichOneof("row_id_sequence") is not None,
                 num_bytes if num_bytes < _MOST else _MOST,
-                code,
+                file_version_code(versions),
             )
         )
     return FragmentColumns.of(rows), is_strange

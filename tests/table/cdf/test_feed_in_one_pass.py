@@ -240,12 +240,17 @@ def add_one(path, condition):
     add(path, 1, condition)
 
 
+def three_fragments(folder):
+    path = str(folder / "t")
+    rows = pa.table({"id": np.arange(3000), "x": np.zeros(3000, np.int64)})
+    write_table(path, rows, max_rows_per_file=1000)
+    return path
+
+
 @pytest.fixture
 def scattered(tmp_path):
     """Three fragments, of which each version changes every tenth row, or deletes some."""
-    path = str(tmp_path / "t")
-    rows = pa.table({"id": np.arange(3000), "x": np.zeros(3000, np.int64)})
-    write_table(path, rows, max_rows_per_file=1000)
+    path = three_fragments(tmp_path)
     for version in range(6):
         add_one(path, f"id % 10 = {version}")
     delete_rows(path, "id % 10 = 7")
@@ -297,9 +302,7 @@ def test_changes_of_one_fragment_share_task(scattered, monkeypatch):
 @pytest.fixture
 def many_versions(tmp_path):
     """Three fragments, of which each of 30 versions writes a few scattered rows again."""
-    path = str(tmp_path / "t")
-    rows = pa.table({"id": np.arange(3000), "x": np.zeros(3000, np.int64)})
-    write_table(path, rows, max_rows_per_file=1000)
+    path = three_fragments(tmp_path)
     for version in range(30):
         # Rows are updated by their lineage, whether their values change or not.
         add(path, version % 2, f"id % 100 = {version}")

@@ -102,8 +102,7 @@ def _read(task: ChangeFeedTask) -> Iterator[pa.RecordBatch]:
     shared = SharedRows(_MAX_BATCHES * pass_bytes)
     row_bytes = _row_bytes(task, shared)
     for changes in in_passes(task.changes, max(1, pass_bytes // (2 * row_bytes + _PLACE_BYTES))):
-        for reader in _readers_of(task, changes, shared, row_bytes):
-            yield from reader.batches()
+        yield from chain.from_iterable(_read_together(task, changes, shared, row_bytes))
         shared.drop()
 
 
@@ -121,22 +120,22 @@ def _row_bytes(task: ChangeFeedTask, shared: SharedRows) -> int:
     return max(sizes.values(), default=1)
 
 
-def _readers_of(
+def _read_together(
     task: ChangeFeedTask, changes: Sequence[RowChanges], shared: SharedRows, row_bytes: int
-) -> list[_Scan | _Lookup | _Update]:
-    """The readers of the changes of one pass, in their order."""
-    readers: list[_Scan | _Lookup | _Update] = []
+) -> list[Iterator[pa.RecordBatch]]:
+    """The rows of each change of one pass, in their order, once all have announced theirs."""
+    found: list[Iterator[pa.RecordBatch]] = []
     updates: _UpdatedRows | None = None
     for change in changes:
         if isinstance(change, UpdateChanges):
             if updates is None or not updates.can_add(change):
                 updates = _UpdatedRows(task, change, shared, row_bytes)
-            readers.append(updates.add(change))
+            found.append(updates.add(change))
         elif change.looked_up:
-            readers.append(_Lookup(task, change, shared, row_bytes))
+            found.append(_Lookup(task, change, shared, row_bytes).batches())
         else:
-            readers.append(_Scan(task, change))
-    return readers
+            found.append(_Scan(task, change).batches())
+    return found
 
 
 def _cut_down(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
@@ -258,8 +257,13 @@ class _UpdatedRows:
             and self._new.can_add(_new_fragments(change))
         )
 
-    def add(self, change: UpdateChanges) -> _Update:
-        """Add the rows of a version; return the reader of its changes."""
+    def add(self, change: UpdateChanges) -> Iterator[pa.RecordBatch]:
+        """Add the rows of a version.
+
+        Returns:
+            Its rows that differ, or that are updated by their lineage; to be read after those of
+            the versions that were added before.
+        """
         self._old.add(_old_fragments(change))
         self._new.add(_new_fragments(change))
         sides = self._task.sides
@@ -270,13 +274,9 @@ class _UpdatedRows:
         self._changes.append(change)
         self._places += parts
         self._counts.append(sum(map(len, parts)))
-        return _Update(self, len(self._changes) - 1)
+        return self._batches_of(len(self._changes) - 1)
 
-    def batches_of(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Yield all rows of a change that differ, or that are updated by their lineage.
-
-        Call this for each change in their order.
-        """
+    def _batches_of(self, number: int) -> Iterator[pa.RecordBatch]:
         if self._batches is None:
             self._batches = self._read()
             self._next = next(self._batches, None)
@@ -348,17 +348,6 @@ class _UpdatedRows:
             both.read_bytes,
             self._task.batch_bytes,
         )
-
-
-class _Update:
-    """Reader of the rows that one update changed, among those of other updates."""
-
-    def __init__(self, rows: _UpdatedRows, number: int) -> None:
-        self._rows, self._number = rows, number
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows."""
-        return self._rows.batches_of(self._number)
 
 
 def _step(task: ChangeFeedTask, row_bytes: int) -> int:
