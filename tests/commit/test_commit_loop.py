@@ -59,7 +59,7 @@ from pyspark_lance.metafile.manifest_file import (
     encode_manifest,
     latest_version,
     list_versions,
-    transaction_of,
+    load_transaction,
 )
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.local_store import LocalStore
@@ -475,7 +475,7 @@ def test_long_transaction_is_only_in_its_file(store):
     long = commit(store, transaction(Append((new_fragment(2),)), 1, **LONG))
     file = latest(store)
     assert file.transaction() is None
-    assert transaction_of(store, file) == long.transaction
+    assert load_transaction(store, file) == long.transaction
     assert long.location.size < MAX_INLINE_TRANSACTION
     append(store, 1, 3)  # checks it for conflicts
     assert latest(store).transaction() is not None
@@ -488,7 +488,7 @@ def test_lost_response_of_long_transaction_is_recognised(store):
     work = transaction(Append((new_fragment(2),)), 1, **LONG)
     assert commit(faulty, work, environment=environment()).version == 2
     assert faulty.pending == 0
-    assert transaction_of(store, latest(store)) == work
+    assert load_transaction(store, latest(store)) == work
 
 
 def test_repeated_commit_returns_committed_long_transaction(store):

@@ -64,13 +64,10 @@ def test_transactions_of_pylance_equal_manifest_transactions(tmp_path, v2_names)
     locations = list_versions(store)
     files = [read_manifest(store, location) for location in locations]
     transactions = list(read_transactions(store, locations))
-    assert transactions == [
-        (file.manifest.version, file.transaction(), file.manifest.transaction_file)
-        for file in files
-    ]
-    assert all(transaction is not None for _, transaction, _ in transactions)
+    assert transactions == [(file.manifest.version, file.transaction()) for file in files]
+    assert all(transaction is not None for _, transaction in transactions)
     found = NewerVersions(store, 1).up_to(files[-1])
-    assert [transaction for _, transaction in found] == [one for _, one, _ in transactions][1:]
+    assert [transaction for _, transaction in found] == [one for _, one in transactions][1:]
 
 
 def test_missing_newer_version_is_retryable(store):

@@ -19,7 +19,7 @@ from table_files import files_of, used_files
 
 from pyspark_lance.errors import CommitConflictError, StorageError
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
-from pyspark_lance.metafile.manifest_file import transaction_of
+from pyspark_lance.metafile.manifest_file import load_transaction
 from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.spark.source.stream_writer import BATCH_PROPERTY, QUERY_PROPERTY
 from pyspark_lance.table.cleanup.cleanup import (
@@ -57,7 +57,7 @@ def test_named_query_is_identified_by_name(tmp_path):
     assert lance.dataset(path).version == 6 and files_of(path) == used_files(path)
     run_batch(path, 1, 3, streamingQueryId="feed")
     newest = Snapshot.open(Table(path))
-    properties = transaction_of(newest.store, newest.file).properties
+    properties = load_transaction(newest.store, newest.file).properties
     assert (properties[QUERY_PROPERTY], properties[BATCH_PROPERTY]) == ("feed", "1")
     run_batch(path, 0, 4, streamingQueryId="another")
     run_batch(path, 2, streamingQueryId="feed")  # nothing in it: no version

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from spark_releases import needs
 
 from pyspark_lance import LanceTable
-from pyspark_lance.metafile.manifest_file import transaction_of
+from pyspark_lance.metafile.manifest_file import load_transaction
 from pyspark_lance.spark.source.stream_reader import HAS_LIMITS
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -95,7 +95,7 @@ def test_table_follows_source_across_restarts(spark, source, tmp_path):
         for file in fragment.files
     }
     newest = Snapshot.open(Table(target))
-    properties = transaction_of(newest.store, newest.file).properties
+    properties = load_transaction(newest.store, newest.file).properties
     assert properties["lance.streaming.epochId"] == last
     assert properties["lance.streaming.queryId"]
 

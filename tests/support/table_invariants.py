@@ -28,9 +28,9 @@ from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.manifest_file import (
     MAX_INLINE_TRANSACTION,
+    load_transaction,
     read_manifest,
     read_transaction,
-    transaction_of,
 )
 from pyspark_lance.metafile.paths import transaction_path
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
@@ -47,7 +47,7 @@ def check_invariants(path: str) -> Snapshot:
     _check_schema(manifest)
     check_fragments(snapshot)
     _check_flags(manifest)
-    transaction = transaction_of(snapshot.store, snapshot.file)
+    transaction = load_transaction(snapshot.store, snapshot.file)
     assert transaction is not None  # I15
     if snapshot.file.transaction() is None:
         assert len(transaction.to_bytes()) > MAX_INLINE_TRANSACTION

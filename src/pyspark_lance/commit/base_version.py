@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyspark_lance.commit.commit_outcome import transaction_in_file, transaction_of
 from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_transactions
+from pyspark_lance.metafile.manifest_file import (
+    ManifestFile,
+    ManifestLocation,
+    find_transaction,
+    read_transactions,
+)
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.object_store import ObjectStore
 
@@ -80,7 +84,7 @@ class NewerVersions:
         missing = self._missing(latest.location)
         self.num_read = len(missing)
         if missing and missing[-1] == latest.manifest.version:
-            self._add(missing.pop(), transaction_of(self.store, latest))
+            self._add(missing.pop(), find_transaction(self.store, latest))
         return self._read_up_to(latest.location, missing)
 
     def up_to_location(self, newest: ManifestLocation) -> list[tuple[int, Transaction]]:
@@ -109,10 +113,10 @@ class NewerVersions:
         found = read_transactions(self.store, locations)
         for version in versions:
             try:
-                _, transaction, name = next(found)
+                _, transaction = next(found)
             except FileNotFoundError as error:
                 raise _missing_version_error(f"version {version}", error) from error
-            self._add(version, transaction or transaction_in_file(self.store, name))
+            self._add(version, transaction)
 
     def _add(self, version: int, transaction: Transaction | None) -> None:
         if transaction is None:

@@ -32,7 +32,6 @@ from pyspark_lance.commit.application_versions import (
 from pyspark_lance.commit.apply_operation import CreateOptions, next_manifest
 from pyspark_lance.commit.base_version import BaseVersion, NewerVersions
 from pyspark_lance.commit.commit_handler import check_conditional_puts, transaction_uuid_at
-from pyspark_lance.commit.commit_outcome import transaction_of
 from pyspark_lance.commit.conflict_check import REDO, ConflictChecks, ReadSet
 from pyspark_lance.commit.fragment_changes import operation_metrics
 from pyspark_lance.commit.manifest_builder import TableState
@@ -66,6 +65,7 @@ from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
     encode_manifest,
+    find_transaction,
     find_version,
     latest_version,
     newest_since,
@@ -462,7 +462,7 @@ class _Commit:
             location.version,
             file.manifest,
             file.indices,
-            transaction_of(self._store, file) or self._planned,
+            find_transaction(self._store, file) or self._planned,
             location,
         )
 

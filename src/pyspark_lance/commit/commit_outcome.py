@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pyspark_lance.commit.apply_operation import next_manifest
 from pyspark_lance.commit.manifest_builder import TableState
-from pyspark_lance.errors import CorruptFileError, LanceError
+from pyspark_lance.errors import LanceError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import (
@@ -30,13 +30,7 @@ from pyspark_lance.format.operation import (
     Update,
     UpdateConfig,
 )
-from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.metafile.manifest_file import (
-    ManifestFile,
-    ManifestLocation,
-    read_manifest,
-    read_transaction,
-)
+from pyspark_lance.metafile.manifest_file import ManifestLocation, find_transaction, read_manifest
 from pyspark_lance.metafile.paths import data_path, deletion_path
 from pyspark_lance.store.object_store import ObjectStore
 
@@ -68,7 +62,7 @@ def outcome_of(store: ObjectStore, work: Work, newer: Sequence[ManifestLocation]
     ours, files = work.ours, new_files(work.before, work.ours.manifest)
     following = read_manifest(store, newer[0])
     newest = following
-    transaction = transaction_of(store, following)
+    transaction = find_transaction(store, following)
     if files & files_of(following.manifest.fragments):
         return CommitOutcome.IN_HISTORY
     if len(newer) > 1:
@@ -159,21 +153,6 @@ def files_of(fragments: Iterable[Fragment], *, own: bool = False) -> frozenset[s
         if deletions is not None and (not own or deletions.base_id is None):
             paths.add(deletion_path(fragment.id, deletions))
     return frozenset(paths)
-
-
-def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None:
-    """Return the transaction of a version from its inline copy or its file; None if missing."""
-    return file.transaction() or transaction_in_file(store, file.manifest.transaction_file)
-
-
-def transaction_in_file(store: ObjectStore, name: str) -> Transaction | None:
-    """Return the transaction in a file, whose name may be empty; None if it was removed."""
-    if not name:
-        return None
-    try:
-        return read_transaction(store, name)
-    except (FileNotFoundError, CorruptFileError):
-        return None
 
 
 def fragments_named(operation: Operation) -> tuple[Fragment, ...]:

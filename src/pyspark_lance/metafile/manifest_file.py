@@ -358,8 +358,8 @@ def read_consecutive_manifests(
 
 def read_transactions(
     store: ObjectStore, locations: Sequence[ManifestLocation], *, skip_removed: bool = False
-) -> Iterator[tuple[int, Transaction | None, str]]:
-    """Yield each version with its inline transaction, and the name of its transaction file.
+) -> Iterator[tuple[int, Transaction | None]]:
+    """Yield each version with its transaction; None if that is missing or corrupt.
 
     Nothing else is read, so the cost depends on the changes and not on the size of the table.
     """
@@ -368,7 +368,8 @@ def read_transactions(
         where = file.where(position, end)
         sections = ManifestSections.from_bytes(file.read(position, end), where)
         _check_version(sections.version, location, where)
-        yield location.version, file.transaction(sections), sections.transaction_file
+        inline = file.transaction(sections)
+        yield location.version, inline or find_transaction_file(store, sections.transaction_file)
 
 
 def _check_version(version: int, location: ManifestLocation, where: str) -> None:
@@ -621,12 +622,31 @@ def read_transaction(store: ObjectStore, name: str) -> Transaction:
     return Transaction.from_bytes(store.get(path), f"{store.uri}/{path}")
 
 
-def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None:
-    """Return the transaction of a version: inline, else from its file; None if both are missing."""
+def load_transaction(store: ObjectStore, file: ManifestFile) -> Transaction | None:
+    """Return the transaction of a version: inline, else from its file; None if both are missing.
+
+    Raises:
+        CorruptFileError: The transaction is damaged.
+    """
     inline, name = file.transaction(), file.manifest.transaction_file
     if inline is not None or not name:
         return inline
     try:
         return read_transaction(store, name)
     except FileNotFoundError:
+        return None
+
+
+def find_transaction(store: ObjectStore, file: ManifestFile) -> Transaction | None:
+    """Return the transaction of a version, inline or from its file; None if missing or corrupt."""
+    return file.transaction() or find_transaction_file(store, file.manifest.transaction_file)
+
+
+def find_transaction_file(store: ObjectStore, name: str) -> Transaction | None:
+    """Read the transaction file ``name``; None if it is empty, missing or corrupt."""
+    if not name:
+        return None
+    try:
+        return read_transaction(store, name)
+    except (FileNotFoundError, CorruptFileError):
         return None

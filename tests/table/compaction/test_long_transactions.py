@@ -17,7 +17,7 @@ from table_invariants import check_invariants
 
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.operation import Rewrite
-from pyspark_lance.metafile.manifest_file import transaction_of
+from pyspark_lance.metafile.manifest_file import load_transaction
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
@@ -69,7 +69,7 @@ def test_both_libraries_read_long_transaction(path):
     found = clustered(path)
     assert found.file.transaction() is None
     assert found.manifest.transaction_file in transaction_files(path)
-    assert isinstance(transaction_of(found.store, found.file).operation, Rewrite)
+    assert isinstance(load_transaction(found.store, found.file).operation, Rewrite)
     check_same_rows(path, ROWS)
     dataset = lance.dataset(path)
     assert type(dataset.read_transaction(CLUSTERED).operation).__name__ == "Rewrite"

@@ -23,8 +23,8 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.metafile.manifest_file import (
     ManifestLocation,
     list_versions,
+    load_transaction,
     read_manifest,
-    transaction_of,
 )
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.batch_writer import LanceBatchWriter, with_application
@@ -147,7 +147,7 @@ def _batch_of(store: ObjectStore, query: str, location: ManifestLocation) -> int
         file = read_manifest(store, location, with_indices=False)
     except FileNotFoundError:
         return None  # cleaned up since it was listed
-    made = transaction_of(store, file)
+    made = load_transaction(store, file)
     properties = {} if made is None else made.properties
     number = properties.get(BATCH_PROPERTY, "")
     is_ours = properties.get(QUERY_PROPERTY) == query

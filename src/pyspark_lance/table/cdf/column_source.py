@@ -28,7 +28,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import is_located, logical_field
 from pyspark_lance.format.operation import Overwrite, Restore
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.metafile.manifest_file import list_versions, transaction_of
+from pyspark_lance.metafile.manifest_file import list_versions, load_transaction
 from pyspark_lance.plain_values import numbers_with_default, plain_dtype, plain_numbers
 from pyspark_lance.table.rows.conform import arrow_cast
 from pyspark_lance.table.scan.fragment_pruning import UNKNOWN_BOUNDS, row_id_bounds
@@ -303,7 +303,7 @@ class ColumnHistory:
             return
         operation = None
         if after.version == before.version + 1:
-            transaction = transaction_of(after.store, after.file)
+            transaction = load_transaction(after.store, after.file)
             operation = None if transaction is None else transaction.operation
         if is_like and not isinstance(operation, Restore):
             self._versions[after.version] = old
@@ -428,7 +428,7 @@ def may_restore_columns(before: Snapshot, after: Snapshot) -> bool:
     )
     if not has_lost_files or after.version != before.version + 1:
         return False
-    transaction = transaction_of(after.store, after.file)
+    transaction = load_transaction(after.store, after.file)
     return transaction is not None and isinstance(transaction.operation, Restore)
 
 

@@ -38,7 +38,7 @@ from pyspark_lance.format.operation import (
     UpdateBases,
     UpdateConfig,
 )
-from pyspark_lance.metafile.manifest_file import ManifestLocation, transaction_of
+from pyspark_lance.metafile.manifest_file import ManifestLocation, load_transaction
 from pyspark_lance.table.scan.fragment_pruning import (
     compute_bounds,
     counted_fragments,
@@ -140,7 +140,7 @@ def _load(table: Table, location: ManifestLocation) -> Snapshot:
 
 
 def _operation_of(snapshot: Snapshot) -> Operation | None:
-    transaction = transaction_of(snapshot.store, snapshot.file)
+    transaction = load_transaction(snapshot.store, snapshot.file)
     return None if transaction is None else transaction.operation
 
 

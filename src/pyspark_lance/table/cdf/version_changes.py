@@ -29,7 +29,7 @@ from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.operation import Rewrite
 from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
 from pyspark_lance.format.row_address import offsets as offsets_of
-from pyspark_lance.metafile.manifest_file import transaction_of
+from pyspark_lance.metafile.manifest_file import load_transaction
 from pyspark_lance.table.cdf.changed_rows import file_group
 from pyspark_lance.table.cdf.common_rows import RetainedRows, index_of, lineage_of
 from pyspark_lance.table.scan.fragment_pruning import UNKNOWN_BOUNDS, row_id_bounds
@@ -226,7 +226,7 @@ def _only_moves_rows(before: Snapshot, after: Snapshot) -> bool:
     """Return whether the newer version is a compaction of the older one."""
     if after.version != before.version + 1:
         return False
-    transaction = transaction_of(after.store, after.file)
+    transaction = load_transaction(after.store, after.file)
     return transaction is not None and isinstance(transaction.operation, Rewrite)
 
 

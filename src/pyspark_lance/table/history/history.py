@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from pyspark_lance.commit.commit_outcome import transaction_of
 from pyspark_lance.commit.fragment_changes import operation_metrics
 from pyspark_lance.commit.index_rules import MEM_WAL_INDEX
 from pyspark_lance.errors import InvalidInputError, LanceError
@@ -20,6 +19,7 @@ from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
+    find_transaction,
     list_versions,
     read_consecutive_manifests,
     retry_if_removed,
@@ -105,7 +105,7 @@ def entries_left(
 
 
 def _entry_of(store: ObjectStore, file: ManifestFile, tags: Sequence[str]) -> HistoryEntry:
-    transaction = transaction_of(store, file)
+    transaction = find_transaction(store, file)
     properties = transaction.properties if transaction is not None else {}
     manifest = file.manifest
     writer = manifest.writer_version

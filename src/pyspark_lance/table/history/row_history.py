@@ -14,7 +14,6 @@ from itertools import groupby
 
 import numpy as np
 
-from pyspark_lance.commit.commit_outcome import transaction_in_file
 from pyspark_lance.errors import (
     MissingFileError,
     TableNotFoundError,
@@ -100,8 +99,7 @@ def are_restores(line: Sequence[Ancestor]) -> dict[int, bool]:
     """Return by number whether a version is a restore, False if unknown; reads transactions."""
     restores = dict.fromkeys((version.number for version in line), False)
     for store, locations in _by_store(line):
-        for number, inline, name in read_transactions(store, locations, skip_removed=True):
-            transaction = inline or transaction_in_file(store, name)
+        for number, transaction in read_transactions(store, locations, skip_removed=True):
             operation = None if transaction is None else transaction.operation
             restores[number] = isinstance(operation, Restore)
     return restores

@@ -36,9 +36,9 @@ from pyspark_lance.metafile.manifest_file import (
     ManifestLocation,
     encode_manifest,
     latest_version,
+    load_transaction,
     read_manifest,
     transaction_name,
-    transaction_of,
     write_transaction,
 )
 from pyspark_lance.metafile.paths import is_branch_name, manifest_path
@@ -170,7 +170,7 @@ def _first_version_begun(store: ObjectStore, clone: Clone) -> ManifestLocation |
     location = latest_version(store)
     if location is None:
         return None
-    transaction = transaction_of(store, read_manifest(store, location))
+    transaction = load_transaction(store, read_manifest(store, location))
     if transaction is None or transaction.operation != clone:
         raise InvalidInputError(
             f"the branch {clone.branch_name!r} exists incompletely, forked from another version",

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
 
-from pyspark_lance.commit.commit_outcome import transaction_of
 from pyspark_lance.datafile.footer import MAGIC
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import (
@@ -35,6 +34,7 @@ from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
+    find_transaction,
     list_versions,
     read_manifest,
     read_transaction,
@@ -420,7 +420,7 @@ def _check_transaction(store: ObjectStore, file: ManifestFile) -> Found:
     where = place_of(file.manifest)
     try:
         inline = file.transaction()
-        transaction = transaction_of(store, file)
+        transaction = find_transaction(store, file)
     except LanceError as error:
         yield finding("transaction_differs", error.what, where)
         return

@@ -23,14 +23,14 @@ from typing import Final, TypeVar
 from pyspark_lance.cancellation import CancelledRequestError
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_loop import CommitRequest, commit
-from pyspark_lance.commit.commit_outcome import files_of, fragments_named, transaction_of
+from pyspark_lance.commit.commit_outcome import files_of, fragments_named
 from pyspark_lance.commit.manifest_committer import CommitResult, TableGoneError
 from pyspark_lance.commit.retries import TURN_S, Environment, Retries
 from pyspark_lance.errors import LanceError, MissingFileError, RetryableCommitError, StorageError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Append, CreateIndex, Operation
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.metafile.manifest_file import list_versions, read_manifest
+from pyspark_lance.metafile.manifest_file import find_transaction, list_versions, read_manifest
 from pyspark_lance.metafile.paths import TRANSACTIONS, VERSIONS, index_path
 from pyspark_lance.store.advisory_lock import advisory_lock
 from pyspark_lance.store.object_store import ObjectStore
@@ -321,7 +321,7 @@ def _is_committed(store: ObjectStore, uuid: str, read_version: int, files: Colle
         file = read_manifest(store, location, with_indices=False)
         if not files_of(file.manifest.fragments).isdisjoint(files):
             return True
-        transaction = transaction_of(store, file)
+        transaction = find_transaction(store, file)
         if transaction is not None and transaction.uuid == uuid:
             return True
     return False
