@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import lance
@@ -17,10 +18,11 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import (
     encode_manifest,
     list_versions,
+    load_transaction,
     read_manifest,
     read_transactions,
 )
-from pyspark_lance.metafile.paths import NamingScheme, manifest_path
+from pyspark_lance.metafile.paths import TRANSACTIONS, NamingScheme, manifest_path
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.memory_store import MemoryStore
 
@@ -94,6 +96,17 @@ def test_missing_inline_transaction_is_read_from_file(store):
     store.put(lost.location.path, encode_manifest(unnamed, (), None))
     with pytest.raises(RetryableCommitError, match="the transaction of version 5"):
         NewerVersions(store, 1).up_to(latest(store))
+
+
+def test_corrupt_transaction_file_is_a_lost_transaction(store):
+    file = version(store, 4)
+    store.put(file.location.path, encode_manifest(file.manifest, (), None))
+    name = f"{TRANSACTIONS}/{file.manifest.transaction_file}"
+    store.put(name, bytes(store.get(name))[:-1] + b"\xff\xff")
+    with pytest.raises(RetryableCommitError, match="the transaction of version 4"):
+        NewerVersions(store, 1).up_to(latest(store))
+    with pytest.raises(CorruptFileError, match=re.escape(name)):
+        load_transaction(store, version(store, 4))
 
 
 def test_newer_versions_read_transactions_without_schemas(store):
