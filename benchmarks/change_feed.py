@@ -99,7 +99,7 @@ class History:
         if offsets is None:
             updated = RowDatasetVersionSequence.constant(old.physical_rows, self.version + 1)
         else:
-            updated = updated.replaced_at(offsets, self.version + 1)
+            updated = updated.replace_at(offsets, self.version + 1)
         self.fragments[fragment_id] = dataclasses.replace(
             old, files=(self._made_file(old.physical_rows),), last_updated_at=updated.to_bytes()
         )

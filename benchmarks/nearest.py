@@ -85,7 +85,7 @@ def kernel(vectors: np.ndarray, queries: np.ndarray, metric: str) -> None:
     for first in range(0, len(vectors), 32_768):
         part = slice(first, first + 32_768)
         search.add(vectors[part], ids[part], ids[part])
-    search.found()
+    search.result()
 
 
 def pylance(path: str, queries: np.ndarray, metric: str) -> float:
@@ -152,7 +152,7 @@ def print_indices(rows: int, width: int, metrics: tuple) -> None:
             search = ExactSearch(queries, Metric(metric), K)
             ids = np.arange(rows, dtype=np.uint64)
             search.add(vectors, ids, ids)
-            best = search.found().row_id.reshape(-1, K)
+            best = search.result().row_id.reshape(-1, K)
             found = []
             for kind in KINDS:
                 for name in (kind, kind.upper()):
@@ -221,7 +221,7 @@ def recall_rows(folder: str, width: int) -> list[tuple[str, ...]]:
         search = ExactSearch(queries, Metric.L2, K)
         ids = np.arange(RECALL_ROWS, dtype=np.uint64)
         search.add(vectors, ids, ids)
-        best = search.found().row_id.reshape(-1, K)
+        best = search.result().row_id.reshape(-1, K)
         for kind in KINDS:
             for name in (kind, kind.upper()):
                 path = f"{folder}/recall"

@@ -20,7 +20,7 @@ _MAX_ITEMS: Final = 8
 _C = TypeVar("_C", bound=type)
 
 
-def shown_in_notebooks(kind: _C) -> _C:
+def show_in_notebooks(kind: _C) -> _C:
     """Add ``_repr_html_`` to a dataclass: a table of its fields.
 
     Examples:
@@ -64,7 +64,7 @@ def html_or_text(make: Callable[[], str], text: str, max_seconds: float = MAX_SE
 def details_as_html(title: str, facts: Mapping[str, object]) -> str:
     """Return a table of names and values under a title, without those that are None."""
     lines = "".join(
-        f'<tr><th style="text-align:left">{escape(name)}</th><td>{_shown(value)}</td></tr>'
+        f'<tr><th style="text-align:left">{escape(name)}</th><td>{_format_value(value)}</td></tr>'
         for name, value in facts.items()
         if value is not None
     )
@@ -75,7 +75,8 @@ def rows_as_html(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str
     """Return a table with a header."""
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
     body = "".join(
-        "<tr>" + "".join(f"<td>{_shown(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<td>{_format_value(cell)}</td>" for cell in row) + "</tr>"
+        for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -86,12 +87,12 @@ def without_secrets(text: str) -> str:
     return re.sub(r"(://[^\s?]*)\?[^\s'\"]*", r"\1?***", text)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return a short, escaped text of a value."""
     if isinstance(value, Mapping):
         value = [f"{name} = {one}" for name, one in value.items()]
     if isinstance(value, (list, tuple, set, frozenset)):
-        shown = [_shown(one) for one in list(value)[:_MAX_ITEMS]]
+        shown = [_format_value(one) for one in list(value)[:_MAX_ITEMS]]
         more = [f"… {len(value) - _MAX_ITEMS} more"] if len(value) > _MAX_ITEMS else []
         return "<br>".join([*shown, *more])
     if isinstance(value, bool) or value is None:

@@ -12,7 +12,7 @@ from functools import wraps
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from pyspark_lance.notebook_html import shown_in_notebooks
+from pyspark_lance.notebook_html import show_in_notebooks
 
 _C = TypeVar("_C", bound=type)
 
@@ -42,7 +42,7 @@ def also_snake_case(kind: _C) -> _C:
     for other, name in others.items():
         setattr(kind, other, property(attrgetter(name), doc=f"``{name}``."))
     _take_names(kind, kind.__init__, others)  # type: ignore[misc]
-    return shown_in_notebooks(kind)
+    return show_in_notebooks(kind)
 
 
 def _take_names(kind: type, make: Callable[..., None], others: dict[str, str]) -> None:

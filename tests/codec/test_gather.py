@@ -55,6 +55,6 @@ def test_offsets_and_ranges_convert_both_ways(offsets):
     ranges = RowRanges.of_offsets(ascending)
     assert ranges.to_positions().tolist() == ascending.tolist()
     assert (ranges.starts[1:] > ranges.ends[:-1]).all()
-    clipped = ranges.clipped(10, 30)
+    clipped = ranges.clip(10, 30)
     expected = [offset - 10 for offset in sorted(offsets) if 10 <= offset < 30]
     assert clipped.to_positions().tolist() == expected

@@ -7,15 +7,15 @@ import pytest
 from pyspark_lance.commit.application_versions import (
     ApplicationVersion,
     SourceIdentity,
+    application_of_source,
     application_version,
-    applied_changes,
     config_with_application_version,
     is_committed,
-    kept_application_versions,
+    keep_application_versions,
 )
 from pyspark_lance.errors import CorruptFileError, TableReplacedError
 
-FOLLOWS = applied_changes("orders")
+FOLLOWS = application_of_source("orders")
 
 
 def after(*works, config=None):
@@ -92,7 +92,7 @@ def test_recreated_target_skips_no_work():
 def test_restored_table_reapplies_only_changes():
     job = ApplicationVersion("replica", 4, SourceIdentity(first="a"))
     old = after(applied(2, first="a", applied_us=20))
-    config = kept_application_versions(old, after(job, ONCE, config=old))
+    config = keep_application_versions(old, after(job, ONCE, config=old))
     assert not is_committed(applied(5, before=2, before_us=20), config)
     with pytest.raises(TableReplacedError):
         is_committed(applied(5, before=2, before_us=21), config)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyspark_lance.commit.assign_lineage import (
     assign_lineage,
     find_created_at,
-    updated_at,
-    updated_everywhere,
+    mark_all_updated,
+    mark_updated,
 )
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.fragment import SPILLED, ExternalFile
@@ -103,13 +103,13 @@ def test_assign_lineage_keeps_ids_of_moved_rows(fragments, num_new, data):
 
 def test_last_updated_changes_only_at_offsets():
     fragment = new_fragment(5)
-    assert versions(updated_everywhere(fragment, 4).last_updated_at) == [4] * 5
-    assert versions(updated_at(fragment, np.array([1, 3], np.uint32), 4).last_updated_at) == [
+    assert versions(mark_all_updated(fragment, 4).last_updated_at) == [4] * 5
+    assert versions(mark_updated(fragment, np.array([1, 3], np.uint32), 4).last_updated_at) == [
         1, 4, 1, 4, 1,
     ]  # fmt: skip
-    assert updated_at(fragment, np.array([], np.uint32), 4) is fragment
+    assert mark_updated(fragment, np.array([], np.uint32), 4) is fragment
     with pytest.raises(InvalidInputError, match="row offset 5 of 5 rows"):
-        updated_at(fragment, np.array([5], np.uint32), 4)
+        mark_updated(fragment, np.array([5], np.uint32), 4)
 
 
 def test_sequences_of_wrong_length_are_corrupt():
@@ -122,7 +122,7 @@ def test_sequences_of_wrong_length_are_corrupt():
     with pytest.raises(CorruptFileError):
         find_created_at(np.array([1], np.uint64), [fragment], 1)
     with pytest.raises(CorruptFileError):
-        updated_at(fragment, np.array([0], np.uint32), 2)
+        mark_updated(fragment, np.array([0], np.uint32), 2)
 
 
 @pytest.mark.parametrize("source", [SPILLED, ExternalFile("x", 0, 4)])

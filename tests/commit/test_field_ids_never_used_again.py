@@ -16,7 +16,7 @@ from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
-    copied,
+    copy_column,
     drop_columns,
     widen_column,
 )
@@ -60,7 +60,7 @@ def step(path: str, rng: np.random.Generator, number: int) -> None:
     match str(rng.choice(["add", "theirs", "null", "drop", "widen", "over", "merge", "compact"])):
         case "add":
             schema = pa.schema([(new, manifest_of(path).schema.field(last).to_arrow().type)])
-            add_columns(Table(path), schema, copied(last))
+            add_columns(Table(path), schema, copy_column(last))
         case "theirs":
             own.add_columns(pa.field(new, pa.int32()))
         case "null":
@@ -68,7 +68,7 @@ def step(path: str, rng: np.random.Generator, number: int) -> None:
         case "drop" if len(names) > 1:
             drop_columns(Table(path), [last])
         case "widen" if manifest_of(path).schema.field(last).logical_type == "int32":
-            widen_column(Table(path), last, pa.int64(), copied(last))
+            widen_column(Table(path), last, pa.int64(), copy_column(last))
         case "over" if rng.random() < 0.5:
             write_table(path, numbers("a", new), overwrite=True, overwrite_schema=True)
         case "over":

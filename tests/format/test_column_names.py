@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import matched, same_order, sources_of, spellings
+from pyspark_lance.format.column_names import match_names, same_order, sources_of, spellings
 
 
 def test_exact_names_win_over_case_insensitive_match():
@@ -23,13 +23,13 @@ def test_exact_names_win_over_case_insensitive_match():
 
 
 def test_several_names_never_match_one_column():
-    assert matched(["NAME", "Name", "ID"], ["id", "Name"]) == {"Name": "Name", "ID": "id"}
-    assert matched(["NAME"], ["id", "Name"]) == {"NAME": "Name"}
+    assert match_names(["NAME", "Name", "ID"], ["id", "Name"]) == {"Name": "Name", "ID": "id"}
+    assert match_names(["NAME"], ["id", "Name"]) == {"NAME": "Name"}
     assert sources_of(["Name", "id"], ["ID", "x"]) == {"id": "ID"}
     with pytest.raises(InvalidInputError, match="'Name' is ambiguous, it could be NAME, name"):
-        matched(["NAME", "name"], ["Name"])
+        match_names(["NAME", "name"], ["Name"])
     with pytest.raises(InvalidInputError, match="'name' is ambiguous, it could be Name, NAME"):
-        matched(["name", "NAME"], ["Name", "NAME"])
+        match_names(["name", "NAME"], ["Name", "NAME"])
 
 
 def test_random_names_match_exactly_before_ignoring_case():
@@ -41,7 +41,7 @@ def test_random_names_match_exactly_before_ignoring_case():
         candidates = {g: [k for k in known if k.lower() == g.lower()] for g in given}
         exact = set(given) & set(known)
         try:
-            pairs = matched(given, known)
+            pairs = match_names(given, known)
         except InvalidInputError:
             kinds.add("refused")
             assert any(

@@ -44,7 +44,7 @@ def test_version_operations_equal_array_model(values, data):
     version = data.draw(st.sampled_from([1, 2, 9]))
     replaced = values.copy()
     replaced[offsets] = version
-    assert sequence.replaced_at(offsets, version) == Versions.from_array(replaced)
+    assert sequence.replace_at(offsets, version) == Versions.from_array(replaced)
     pieces = [sequence.slice(0, start), sequence.slice(start, end), sequence.slice(end, count)]
     assert Versions.concat(pieces) == sequence
 
@@ -95,7 +95,7 @@ def test_rows_outside_version_sequence_are_refused():
         lambda: sequence.slice(0, 4),
         lambda: sequence.take([3]),
         lambda: sequence.take([-1]),
-        lambda: sequence.replaced_at([3], 9),
+        lambda: sequence.replace_at([3], 9),
     ):
         with pytest.raises(InvalidInputError):
             call()

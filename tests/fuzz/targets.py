@@ -400,7 +400,7 @@ def read_versions(data: bytes, _: random.Random) -> None:
     part = sequence.slice(count // 3, count // 2)
     assert (part.to_array() == values[count // 3 : count // 2]).all()
     if count:
-        sequence.replaced_at([0], 9)
+        sequence.replace_at([0], 9)
     sequence.to_bytes()
 
 

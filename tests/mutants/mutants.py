@@ -361,7 +361,7 @@ MUTANTS = (
     Mutant(
         "rows that moved in a compaction are looked for where they were by indices",
         "table/index/lookups.py",
-        "addresses = moved_addresses(names, _moves(lookups, segment))",
+        "addresses = map_addresses(names, _moves(lookups, segment))",
         "addresses = names",
         ("tests/table/index/test_scalar_indices.py",),
     ),
@@ -821,7 +821,7 @@ MUTANTS = (
     Mutant(
         "updated rows keep their last-updated-at version",
         "commit/assign_lineage.py",
-        "last_updated_at=before.replaced_at(offsets, version).to_bytes())",
+        "last_updated_at=before.replace_at(offsets, version).to_bytes())",
         "last_updated_at=before.to_bytes())",
         ("tests/commit/test_assign_lineage.py",),
     ),
@@ -1166,8 +1166,8 @@ MUTANTS = (
     Mutant(
         "an index does not name what it still has of compacted fragments",
         "commit/index_rules.py",
-        "_covered_after_moves(index, moves, bitmap) if stable_row_ids else BitMap(bitmap)",
-        "_covered_after_moves(index, moves, bitmap) if stable_row_ids else bitmap & there",
+        "_coverage_after_moves(index, moves, bitmap) if stable_row_ids else BitMap(bitmap)",
+        "_coverage_after_moves(index, moves, bitmap) if stable_row_ids else bitmap & there",
         ("tests/commit/test_next_manifest.py", "tests/table/index/test_indices_after_changes.py"),
     ),
     Mutant(
@@ -1556,7 +1556,7 @@ MUTANTS = (
     Mutant(
         "blocks of 256 score by exact lengths",
         "table/text/top_documents.py",
-        "lengths = quantized(lengths)",
+        "lengths = quantize(lengths)",
         "pass",
         ("tests/table/text/test_search.py",),
     ),
@@ -1690,8 +1690,8 @@ MUTANTS = (
     Mutant(
         "of vectors those far away count most in a hybrid search",
         "table/text/hybrid.py",
-        "_scaled(near, -near.score, of_vector)",
-        "_scaled(near, near.score, of_vector)",
+        "_scale_scores(near, -near.score, of_vector)",
+        "_scale_scores(near, near.score, of_vector)",
         ("tests/table/text/test_hybrid.py",),
     ),
     Mutant(
@@ -2252,7 +2252,8 @@ MUTANTS = (
     Mutant(
         "a removed version that deleted rows is taken to have changed none",
         "table/cdf/unchanged_rows.py",
-        "    if not later.uses_stable_row_ids or _described(later, stamped=rows.stamped) != rows:",
+        "    if not later.uses_stable_row_ids or "
+        "_describe_live_rows(later, stamped=rows.stamped) != rows:",
         "    if not later.uses_stable_row_ids:",
         ("tests/table/cdf/test_unchanged_rows.py",),
     ),
@@ -2731,8 +2732,8 @@ MUTANTS = (
     Mutant(
         "an index that names zones is asked after one that names the rows",
         "table/index/lookups.py",
-        "(_covered(lookups, segment) & wanted) - answered",
-        "_covered(lookups, segment) & wanted",
+        "(_segment_coverage(lookups, segment) & wanted) - answered",
+        "_segment_coverage(lookups, segment) & wanted",
         ("tests/table/index/test_scalar_indices.py::test_bloom_filters_prune_zones",),
     ),
     Mutant(
@@ -3429,7 +3430,7 @@ MUTANTS = (
     Mutant(
         "a row whose clause does not set a column loses its value",
         "spark/jobs/merge_job.py",
-        "    kept = None if alias is None or is_set_by_all else quoted(alias, name)\n",
+        "    kept = None if alias is None or is_set_by_all else quote_name(alias, name)\n",
         "    kept = None\n",
         ("tests/spark/test_values_of_merges.py", "tests/spark/test_merge_columns.py"),
     ),
@@ -4175,7 +4176,7 @@ MUTANTS = (
     Mutant(
         "rows whose column was replaced are not updated",
         "commit/apply_operation.py",
-        "updated_everywhere(fragment, builder.version) if builder.stable else fragment)",
+        "mark_all_updated(fragment, builder.version) if builder.stable else fragment)",
         "fragment)",
         ("tests/commit/test_replay_of_raw_operations.py::test_data_replacement",),
     ),

@@ -43,7 +43,7 @@ from pyspark_lance.metafile.paths import branch_path, tag_path
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
-    computed,
+    compute_columns,
     drop_columns,
     rename_column,
 )
@@ -175,7 +175,7 @@ def merge(table: Table, row: int) -> None:
 
 
 def add_column(table: Table, row: int) -> None:
-    plus = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1)])
+    plus = compute_columns(["id"], lambda batch: [pc.add(batch.column("id"), 1)])
     add_columns(table, pa.schema([("m", pa.int64())]), plus, ONCE)
 
 

@@ -13,7 +13,7 @@ from table_access import read_ours, write_table
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.text_names import trailing_name
-from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quote_name
 from pyspark_lance.table.dml.row_change import ChangeResult
 
 pytestmark = pytest.mark.spark
@@ -64,7 +64,7 @@ def test_hostile_value_equals_only_itself(spark, path):
 def sf_text(name, value):
     """A condition in SQL, with the signs that Spark escapes."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{quoted(name)} = '{escaped}'"
+    return f"{quote_name(name)} = '{escaped}'"
 
 
 def test_sql_condition_matches_spark(spark, path):
@@ -93,28 +93,30 @@ def test_hostile_name_refers_only_to_its_column(spark, path):
     write_table(path, pa.table({"id": range(3), **columns}))
     table = LanceTable.forPath(spark, path)
     for name in NAMES[::12]:
-        table.update(f"{quoted(name)} IS NOT NULL AND id = 1", {quoted(name): sf.lit("new")})
+        table.update(
+            f"{quote_name(name)} IS NOT NULL AND id = 1", {quote_name(name): sf.lit("new")}
+        )
         assert values_of(path, name) == {0: f"{name}0", 1: "new", 2: f"{name}2"}
     some = [*NAMES[1::8]]
     rows = [(5, *some), (2, *some)]
-    schema = "id long, " + ", ".join(f"{quoted(name)} string" for name in some)
+    schema = "id long, " + ", ".join(f"{quote_name(name)} string" for name in some)
     source = spark.createDataFrame(rows, schema)
     table.merge(source, "target.id = source.id").whenMatchedUpdateAll().whenNotMatchedInsert(
-        values={quoted(name): quoted("source", name) for name in ["id", *some]}
+        values={quote_name(name): quote_name("source", name) for name in ["id", *some]}
     ).execute()
     for name in some:
         assert values_of(path, name) == {0: f"{name}0", 1: f"{name}1", 2: name, 5: name}
     key = NAMES[2]
-    source = spark.createDataFrame([(f"{key}0",)], f"{quoted(key)} string")
-    merge = table.merge(source, f"{quoted('target', key)} = {quoted('source', key)}")
+    source = spark.createDataFrame([(f"{key}0",)], f"{quote_name(key)} string")
+    merge = table.merge(source, f"{quote_name('target', key)} = {quote_name('source', key)}")
     assert merge.whenMatchedDelete().execute().num_deleted_rows == 1
     assert set(values_of(path, key)) == {1, 2, 5}
     for name, other in itertools.pairwise(NAMES[3::12]):
-        table.renameColumn(quoted(name), f"{other}!")
+        table.renameColumn(quote_name(name), f"{other}!")
         assert f"{other}!" in table.toDF().columns
-    table.dropColumns(quoted(NAMES[-2]))
+    table.dropColumns(quote_name(NAMES[-2]))
     assert NAMES[-2] not in table.toDF().columns
-    table.addColumns({quoted("' --"): sf.lit("'")})
+    table.addColumns({quote_name("' --"): sf.lit("'")})
     assert set(values_of(path, "' --").values()) == {"'"}
 
 

@@ -13,7 +13,7 @@ from table_access import read_ours, write_table
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
-from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quote_name
 from pyspark_lance.spark.jobs import merge_job
 from pyspark_lance.spark.jobs.semi_join import SourceNames
 
@@ -71,11 +71,11 @@ def test_source_names_equal_spark(spark, logged):
     known = 0
     for kind, frame in sources(spark).items():
         names = SourceNames(frame)
-        found = {parts: names.named(parts) for parts in NAMES}
+        found = {parts: names.find(parts) for parts in NAMES}
         assert logged == [], kind
         for parts, column in found.items():
             try:
-                (wanted,) = frame.select(sf.col(quoted(*parts))).schema.fields
+                (wanted,) = frame.select(sf.col(quote_name(*parts))).schema.fields
             except AnalysisException:
                 wanted = None
             logged.clear()

@@ -61,8 +61,8 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
-    computed,
-    copied,
+    compute_columns,
+    copy_column,
     drop_columns,
     rename_column,
     widen_column,
@@ -371,7 +371,9 @@ class TableHistory(RuleBasedStateMachine):
         if name in self.model.columns:
             return
         if values:
-            run = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1).cast(pa.int16())])
+            run = compute_columns(
+                ["id"], lambda batch: [pc.add(batch.column("id"), 1).cast(pa.int16())]
+            )
             result = add_columns(Table(self.path), pa.schema([(name, pa.int16())]), run)
             self.model.add_column(name, pa.int16(), following)
             if self.twin:
@@ -409,7 +411,7 @@ class TableHistory(RuleBasedStateMachine):
         written = self.rows_that_hold(name)
         if self.twin and written != set(self.model.rows):
             return  # pylance writes the column also where no file has it, and so changes more rows
-        result = widen_column(Table(self.path), name, kind, copied(name))
+        result = widen_column(Table(self.path), name, kind, copy_column(name))
         self.model.widen_column(name, kind, written)
         if self.twin:
             self.twin.widen(name, kind)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.columns.change_columns import add_columns, computed
+from pyspark_lance.table.columns.change_columns import add_columns, compute_columns
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index_build.column_indices import create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
@@ -41,7 +41,7 @@ def add_texts(table: Table) -> None:
     def texts(batch: pa.RecordBatch) -> list[pa.Array]:
         return [pa.array(map(text_of, batch.column("id").to_pylist()), pa.string())]
 
-    add_columns(table, pa.schema([("s", pa.string())]), computed(["id"], texts))
+    add_columns(table, pa.schema([("s", pa.string())]), compute_columns(["id"], texts))
 
 
 def build_index(table: Table, name: str) -> None:

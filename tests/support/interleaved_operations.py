@@ -25,8 +25,8 @@ from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
     change_nullability,
-    computed,
-    copied,
+    compute_columns,
+    copy_column,
     drop_columns,
     has_nulls,
     rename_column,
@@ -264,7 +264,7 @@ def _changed(result):
 
 
 def add_values(path, who):
-    plus = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1)])
+    plus = compute_columns(["id"], lambda batch: [pc.add(batch.column("id"), 1)])
     return _changed(add_columns(Table(path), pa.schema([(f"x{who}", pa.int64())]), plus))
 
 
@@ -281,7 +281,7 @@ def rename(path, who):
 
 
 def widen(path, who):
-    return _changed(widen_column(Table(path), "n", pa.int64(), copied("n")))
+    return _changed(widen_column(Table(path), "n", pa.int64(), copy_column("n")))
 
 
 def not_null(path, who):

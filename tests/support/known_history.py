@@ -13,8 +13,8 @@ from table_access import read_ours, write_table
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
-    computed,
-    copied,
+    compute_columns,
+    copy_column,
     drop_columns,
     rename_column,
     widen_column,
@@ -99,7 +99,7 @@ class History:
         name = self.chosen()
         schema = Snapshot.open(self.table).schema.to_arrow()
         if name is not None and schema.field(name).type == pa.int16():
-            widen_column(self.table, name, pa.int32(), copied(name))
+            widen_column(self.table, name, pa.int32(), copy_column(name))
 
     def update(self) -> None:
         name = self.chosen()
@@ -165,7 +165,7 @@ def add_times(table: Table, name: str, factor: int) -> None:
     def values(batch: pa.RecordBatch) -> list[pa.Array]:
         return [pa.array([one * factor for one in batch["id"].to_pylist()], pa.int16())]
 
-    add_columns(table, pa.schema([(name, pa.int16())]), computed(["id"], values))
+    add_columns(table, pa.schema([(name, pa.int16())]), compute_columns(["id"], values))
 
 
 def expected(history: History, start: int, end: int) -> list[tuple]:

@@ -14,7 +14,7 @@ from pyspark_lance import LanceTable
 from pyspark_lance.notebook_html import (
     details_as_html,
     html_or_text,
-    shown_in_notebooks,
+    show_in_notebooks,
     without_secrets,
 )
 from pyspark_lance.table.dml.row_change import ChangeResult
@@ -76,7 +76,7 @@ def test_slow_html_falls_back_to_text():
 
 
 def test_result_html_escapes_fields():
-    @shown_in_notebooks
+    @show_in_notebooks
     @dataclass(frozen=True)
     class Result:
         version: int

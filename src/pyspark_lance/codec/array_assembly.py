@@ -97,10 +97,13 @@ def of_one_type(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
     """The same values, without dictionaries unless all arrays are dictionaries of one type."""
     if len({array.type for array in arrays}) < 2:
         return arrays
-    return [spread_out(array) if pa.types.is_dictionary(array.type) else array for array in arrays]
+    return [
+        expand_dictionary(array) if pa.types.is_dictionary(array.type) else array
+        for array in arrays
+    ]
 
 
-def spread_out(array: pa.DictionaryArray) -> pa.Array:
+def expand_dictionary(array: pa.DictionaryArray) -> pa.Array:
     """The items that the indices of ``array`` name."""
     used = array.indices.drop_null() if array.null_count else array.indices
     require_memory_for_items(array.dictionary, plain_numbers(used))
@@ -128,7 +131,7 @@ def assemble_rows(
     valid = everything.item_validity()
     slots = decoded.slots
     # Looking items up and decoding strings cost much more than choosing what is wanted first.
-    chosen = _chosen_values(values, slots)
+    chosen = _select_values(values, slots)
     wanted = data_type
     if keep_dictionaries:
         data_type = kept_type(values if chosen is None else chosen, wanted)
@@ -137,7 +140,7 @@ def assemble_rows(
     else:
         array = _select(assemble_leaf(values, data_type, valid), slots)
     if keep_dictionaries and data_type != wanted and not is_small_dictionary(array):
-        array = spread_out(array)
+        array = expand_dictionary(array)
     unraveler = Unraveler(
         _select_levels(decoded.repetition, decoded.entries),
         _select_levels(decoded.definition, decoded.entries),
@@ -156,7 +159,7 @@ def _select(array: pa.Array, slots: Selection) -> pa.Array:
     return array.slice(slots.start, slots.stop - slots.start)
 
 
-def _chosen_values(values: Values, slots: Selection) -> Values | None:
+def _select_values(values: Values, slots: Selection) -> Values | None:
     """The values at ``slots``, of the kinds that are not yet in their final form; else None."""
     if isinstance(values, DictionaryValues):
         return _select_indices(values, slots)

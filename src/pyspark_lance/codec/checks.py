@@ -16,7 +16,7 @@ def require(condition: bool, what: str) -> None:
         raise CorruptFileError(what)
 
 
-def unsupported(what: str) -> NoReturn:
+def reject_unsupported(what: str) -> NoReturn:
     """Reject an encoding by name.
 
     Raises UnsupportedFeatureError: always. The caller adds where.

@@ -19,10 +19,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.chunk_buffers import DictionaryBlock, EncodedPage, ValueChunks
-from pyspark_lance.codec.compressive.block_compression import compressed_chunks
+from pyspark_lance.codec.compressive.block_compression import compress_chunks
 from pyspark_lance.codec.compressive.dictionary import (
     compact,
-    compressed_block,
+    compress_block,
     dictionary_block,
     few_items,
     index_values,
@@ -43,14 +43,14 @@ from pyspark_lance.codec.compressive.fixed_width import (
 )
 from pyspark_lance.codec.compressive.packed_struct import (
     is_fixed_record,
+    pack_rows,
     packed_children,
-    packed_rows,
     record_chunks,
 )
 from pyspark_lance.codec.compressive.string_compression import (
     FsstColumn,
     StoredStrings,
-    compressed_values,
+    compress_values,
     plain_strings,
     smaller_huge_values,
 )
@@ -171,7 +171,7 @@ class PageEncoder:
             wide = (wide or self._is_wide(lists.bits_per_row // 8)) and not lists.is_boolean
             if wide and self.request.general is None:
                 return encode_fixed_full_zip(self.column, rows, list_rows(lists), lists.encoding)
-            chunks = self._compressed(list_chunks(lists))
+            chunks = self._compress(list_chunks(lists))
             if wide and not chunks.encoding.HasField("general"):
                 return encode_fixed_full_zip(self.column, rows, list_rows(lists), lists.encoding)
             return self._mini_block(rows, chunks)
@@ -182,7 +182,7 @@ class PageEncoder:
                 flags = boolean_values(rows.values, nulls).reshape(-1, 1)
                 return encode_fixed_full_zip(self.column, rows, flags, flat(8))
             chunks = boolean_chunks(boolean_bits(rows.values, nulls), len(rows.values))
-            return self._mini_block(rows, self._compressed(chunks))
+            return self._mini_block(rows, self._compress(chunks))
         return self._encode_fixed_width(rows, nulls, wide=wide)
 
     def _encode_variable_width(
@@ -195,7 +195,7 @@ class PageEncoder:
                 return page
         strings = plain_strings(offsets, content)
         if wide or self._is_wide(int(np.diff(offsets).max())):
-            stored = self._stored_one_by_one(strings, nulls)
+            stored = self._store_each(strings, nulls)
             return encode_variable_full_zip(
                 self.column, rows, stored.offsets, stored.content, stored.encoding
             )
@@ -205,7 +205,7 @@ class PageEncoder:
         size = self.request.chunk_bytes
         if size is not None and not self.large_chunks:
             size = min(size, MAX_SMALL_CHUNK_BYTES)
-        return self._compressed(
+        return self._compress(
             variable_chunks(stored.offsets, stored.content, stored.encoding, size)
         )
 
@@ -231,7 +231,7 @@ class PageEncoder:
     def _items(self, items: pa.Array) -> DictionaryBlock:
         """The items of a dictionary as they are stored."""
         block = dictionary_block(items)
-        return compressed_block(block, self.request.dictionary, by_default=self.large_chunks)
+        return compress_block(block, self.request.dictionary, by_default=self.large_chunks)
 
     def _is_wide(self, num_bytes: int) -> bool:
         """Return whether the largest value of a page requires the layout for large values."""
@@ -254,15 +254,13 @@ class PageEncoder:
             self.fsst.shrink_text(strings) if is_text and not self._requested_encoding else strings
         )
 
-    def _stored_one_by_one(
-        self, strings: StoredStrings, nulls: NDArray[np.bool_] | None
-    ) -> StoredStrings:
+    def _store_each(self, strings: StoredStrings, nulls: NDArray[np.bool_] | None) -> StoredStrings:
         """The bytes of each value as a full-zip page has them."""
         request = self.request
         if request.general is not None:
             # pylance cannot read nulls among values that lz4 compressed one by one.
             scheme = request.general if nulls is None else "zstd"
-            return compressed_values(strings, nulls, scheme, request.compression_level)
+            return compress_values(strings, nulls, scheme, request.compression_level)
         huge = None if self._requested_encoding else smaller_huge_values(strings, nulls)
         return self._as_codes(strings) if huge is None else huge
 
@@ -273,7 +271,7 @@ class PageEncoder:
         children = packed_children(rows.values, nulls, name, item_nulls=not is_fixed)
         if is_fixed:
             return self._mini_block(rows, record_chunks(children, nulls))
-        stored = packed_rows(children, nulls)
+        stored = pack_rows(children, nulls)
         return encode_variable_full_zip(
             self.column, rows, stored.offsets, stored.content, stored.encoding
         )
@@ -285,7 +283,7 @@ class PageEncoder:
         bits = bits_per_value(data_type)
         values = fixed_width_values(rows.values, nulls)
         if wide or self._is_wide(bits // 8):
-            plain = self._compressed(flat_chunks(values, bits))
+            plain = self._compress(flat_chunks(values, bits))
             if not wide and plain.encoding.HasField("general"):
                 return self._mini_block(rows, plain)
             matrix = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
@@ -293,7 +291,7 @@ class PageEncoder:
         if bits in (8, 16, 32, 64):
             plain = self._number_chunks(values, floating=pa.types.is_floating(data_type))
         else:
-            plain = self._compressed(flat_chunks(values, bits))
+            plain = self._compress(flat_chunks(values, bits))
         # Older readers know dictionaries of strings and of 128-bit values only.
         has_dictionaries = bits == 128 or (bits == 64 and self.large_chunks)
         if has_dictionaries and self.request.byte_stream_split != "on":
@@ -317,14 +315,12 @@ class PageEncoder:
         if request.plain and request.byte_stream_split != "on":
             return flat_chunks(values, values.itemsize * 8)
         if request.byte_stream_split == "on":
-            return self._compressed(byte_stream_split_chunks(values))
+            return self._compress(byte_stream_split_chunks(values))
         if request.general is not None:
             split = request.byte_stream_split == "auto" and values.itemsize in (4, 8)
             split = split and self._shrinks_more_if_split(values)
             flat_values = flat_chunks(values, values.itemsize * 8)
-            compressed = self._compressed(
-                byte_stream_split_chunks(values) if split else flat_values
-            )
+            compressed = self._compress(byte_stream_split_chunks(values) if split else flat_values)
             if compressed.encoding.HasField("general"):
                 return compressed
         return smallest_chunks(values, floating=floating, rle_threshold=request.rle_threshold)
@@ -334,18 +330,18 @@ class PageEncoder:
         first = max(0, (len(values) - _SAMPLE) // 2)
         sample = values[first : first + _SAMPLE]
         whole, split = flat_chunks(sample, sample.itemsize * 8), byte_stream_split_chunks(sample)
-        return _chunk_bytes(self._compressed(split)) < _chunk_bytes(self._compressed(whole))
+        return _chunk_bytes(self._compress(split)) < _chunk_bytes(self._compress(whole))
 
     @property
     def _requested_encoding(self) -> bool:
         """Return whether the metadata leave nothing to choose."""
         return self.request.compression is not None
 
-    def _compressed(self, values: ValueChunks) -> ValueChunks:
+    def _compress(self, values: ValueChunks) -> ValueChunks:
         request = self.request
         if request.general is None:
             return values
-        return compressed_chunks(values, request.general, request.compression_level)
+        return compress_chunks(values, request.general, request.compression_level)
 
     def _mini_block(
         self, rows: LeafValues, values: ValueChunks, dictionary: DictionaryBlock | None = None

@@ -158,7 +158,7 @@ def _check_key_placement(keys: _Keys, data_type: pa.DataType) -> None:
     for key in (*PACKED_KEYS, BLOB_KEY):
         asked = keys.metadata.get(key, "").lower() == "true"
         if asked and not (is_struct and key in PACKED_KEYS):
-            raise keys.refused(key)
+            raise keys.refusal(key)
 
 
 def _structure(keys: _Keys, data_type: pa.DataType, version: str) -> str | None:
@@ -166,11 +166,11 @@ def _structure(keys: _Keys, data_type: pa.DataType, version: str) -> str | None:
     if structure is None:
         return None
     if version == "2.0":
-        raise keys.refused(_PREFIX + "structural-encoding", "in files of version 2.0")
+        raise keys.refusal(_PREFIX + "structural-encoding", "in files of version 2.0")
     if pa.types.is_struct(data_type) or (
         structure == "fullzip" and _is_in_mini_blocks_only(data_type)
     ):
-        raise keys.refused(_PREFIX + "structural-encoding", f"for values of type {data_type}")
+        raise keys.refusal(_PREFIX + "structural-encoding", f"for values of type {data_type}")
     return structure
 
 
@@ -181,10 +181,10 @@ def _compression(keys: _Keys, data_type: pa.DataType, structure: str | None) -> 
     if pa.types.is_struct(data_type) or (
         compression == "fsst" and not is_variable_width(data_type)
     ):
-        raise keys.refused(_PREFIX + "compression", f"for values of type {data_type}")
+        raise keys.refusal(_PREFIX + "compression", f"for values of type {data_type}")
     if structure == "fullzip" and not is_variable_width(data_type):
         # pylance leaves the values as they are; no encoding compresses them one by one.
-        raise keys.refused(_PREFIX + "compression", f"in full-zip pages of type {data_type}")
+        raise keys.refusal(_PREFIX + "compression", f"in full-zip pages of type {data_type}")
     return compression
 
 
@@ -193,9 +193,9 @@ def _byte_stream_split(keys: _Keys, data_type: pa.DataType, version: str) -> str
     if split != "on":
         return split
     if version == "2.0":
-        raise keys.refused(_PREFIX + "bss", "in files of version 2.0")
+        raise keys.refusal(_PREFIX + "bss", "in files of version 2.0")
     if not _can_be_split(data_type):
-        raise keys.refused(_PREFIX + "bss", f"for values of type {data_type}")
+        raise keys.refusal(_PREFIX + "bss", f"for values of type {data_type}")
     return split
 
 
@@ -217,7 +217,7 @@ def check_blob_request(
     blob_limits(metadata, column)
     for key in metadata:
         if key.startswith(_PREFIX) and key not in (BLOB_KEY, *PACKED_KEYS, *_BLOB_PLACES):
-            raise _Keys(metadata, column).refused(key, "for blobs")
+            raise _Keys(metadata, column).refusal(key, "for blobs")
 
 
 def _dictionary_request(keys: _Keys, version: str) -> DictionaryRequest:
@@ -229,7 +229,7 @@ def _dictionary_request(keys: _Keys, version: str) -> DictionaryRequest:
     if compression in ("lz4", "zstd") and version < "2.2":
         # Releases that know no newer version end their process when they read such a file.
         key = _PREFIX + "dict-values-compression"
-        raise keys.refused(key, f"in files of version {version}")
+        raise keys.refusal(key, f"in files of version {version}")
     level = keys.whole_number("dict-values-compression-level", 1, _MAX_LEVEL)
     return DictionaryRequest(
         divisor=usual.divisor if divisor is None else divisor,
@@ -250,14 +250,14 @@ class _Keys:
     def check_known(self) -> None:
         for key in self.metadata:
             if key.startswith(_PREFIX) and key not in _KNOWN:
-                raise self.refused(key)
+                raise self.refusal(key)
 
     def word(self, name: str, known: tuple[str, ...]) -> str | None:
         """A value of a few; '' counts as none."""
         key = _PREFIX + name
         value = self.metadata.get(key, "").lower()
         if value and value not in known:
-            raise self.refused(key)
+            raise self.refusal(key)
         return value or None
 
     def number(self, name: str, least: float, most: float) -> float | None:
@@ -288,7 +288,7 @@ class _Keys:
             )
         return int(text)
 
-    def refused(self, key: str, where: str = "") -> UnsupportedFeatureError:
+    def refusal(self, key: str, where: str = "") -> UnsupportedFeatureError:
         return UnsupportedFeatureError(
             f"column {self.column}: {key}={self.metadata[key]} is an encoding that is not"
             f" supported{where and ' ' + where}",

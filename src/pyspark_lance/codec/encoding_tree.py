@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.checks import reject_unsupported, require
 from pyspark_lance.codec.compressive.bit_packed import INLINE_BIT_PACKING, OUT_OF_LINE_BIT_PACKING
 from pyspark_lance.codec.compressive.block_compression import GENERAL
 from pyspark_lance.codec.compressive.encoding_record import (
@@ -65,7 +65,7 @@ def describe(encoding: Encoding) -> str:
 
 def chunk_decoder(encoding: Encoding) -> ChunkDecoder:
     """A function that decodes the value buffers of mini-block chunks."""
-    record, message = _looked_up(encoding)
+    record, message = _look_up(encoding)
     if record is None or record.chunk_decoder is None:
         return _refuse(encoding, "mini-block values")
     return record.chunk_decoder(message, chunk_decoder)
@@ -73,7 +73,7 @@ def chunk_decoder(encoding: Encoding) -> ChunkDecoder:
 
 def block_decoder(encoding: Encoding) -> BlockDecoder:
     """A function that decodes values outside of chunks: dictionary items, levels of constants."""
-    record, message = _looked_up(encoding)
+    record, message = _look_up(encoding)
     if record is None or record.block_decoder is None:
         return _refuse(encoding, "a block")
     return record.block_decoder(message, block_decoder)
@@ -81,7 +81,7 @@ def block_decoder(encoding: Encoding) -> BlockDecoder:
 
 def level_decoder(encoding: Encoding) -> LevelDecoder:
     """A function that decodes the level blocks of mini-block chunks."""
-    record, message = _looked_up(encoding)
+    record, message = _look_up(encoding)
     if record is None or record.level_decoder is None:
         return _refuse(encoding, "levels")
     return record.level_decoder(message)
@@ -89,7 +89,7 @@ def level_decoder(encoding: Encoding) -> LevelDecoder:
 
 def value_decoder(encoding: Encoding) -> ValueDecoder:
     """A function that decodes values of full-zip pages that are compressed one by one."""
-    record, message = _looked_up(encoding)
+    record, message = _look_up(encoding)
     if record is None or record.value_decoder is None:
         return _refuse(encoding, "full-zip values")
     return record.value_decoder(message, value_decoder)
@@ -104,7 +104,7 @@ def decode_level_block(encoding: Encoding, block: NDArray[np.uint8], num_levels:
     return levels.buffer.view("<u2")
 
 
-def _looked_up(encoding: Encoding) -> tuple[EncodingRecord | None, Any]:
+def _look_up(encoding: Encoding) -> tuple[EncodingRecord | None, Any]:
     kind = encoding_kind(encoding)
     return _BY_KIND.get(kind), getattr(encoding, kind) if kind else None
 
@@ -112,4 +112,4 @@ def _looked_up(encoding: Encoding) -> tuple[EncodingRecord | None, Any]:
 def _refuse(encoding: Encoding, what: str) -> NoReturn:
     kind = encoding_kind(encoding)
     require(bool(kind), f"the encoding of {what} is missing or of an unknown kind")
-    unsupported(f"encoding {describe(encoding)} for {what}")
+    reject_unsupported(f"encoding {describe(encoding)} for {what}")

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.checks import unsupported
+from pyspark_lance.codec.checks import reject_unsupported
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
 
 _ARRAY: Final = 0x80000000
@@ -145,7 +145,7 @@ def _member_texts(
         if stop > end:
             raise CorruptFileError(f"a JSON value ends {stop - end} bytes behind its document")
         if kind == _STRING:
-            texts.append(_quoted(data[start:stop]))
+            texts.append(_quote(data[start:stop]))
         elif kind == _NUMBER:
             texts.append(_number_text(data[start:stop]))
         elif kind == _CONTAINER:
@@ -153,12 +153,12 @@ def _member_texts(
         elif kind in _CONSTANTS:
             texts.append(_CONSTANTS[kind])
         else:
-            unsupported(f"JSON values of type {kind}")
+            reject_unsupported(f"JSON values of type {kind}")
         start = stop
     return texts
 
 
-def _quoted(utf8: bytes) -> str:
+def _quote(utf8: bytes) -> str:
     try:
         return encode_basestring(utf8.decode())
     except UnicodeDecodeError as error:
@@ -175,7 +175,7 @@ def _number_text(number: bytes) -> str:
     if tag == _ZERO and not digits:
         return "0"
     if tag not in _TAGS and number:
-        unsupported(f"JSON numbers with tag {tag:#x}")
+        reject_unsupported(f"JSON numbers with tag {tag:#x}")
     if tag not in _NO_JSON_NUMBERS or digits:
         raise CorruptFileError(f"a JSON number of {len(number)} bytes with tag {tag:#x}")
     return "null"

@@ -22,7 +22,7 @@ from pyspark_lance.codec.bit_packing import (
     unpack_blocks,
     unpack_one_bit_blocks,
 )
-from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.checks import reject_unsupported, require
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.leaf_column import (
     ALL_VALID_ITEM,
@@ -278,7 +278,7 @@ class Unraveler:
     def keep_every(self, dimension: int) -> None:
         """Step from the items of fixed-size lists of structs to the lists."""
         if self._repetition is not None:
-            unsupported("fixed-size lists of structs together with lists")
+            reject_unsupported("fixed-size lists of structs together with lists")
         require(self._num_slots % dimension == 0, "a fixed-size list is cut short")
         self._num_slots //= dimension
         if self._definition is not None:

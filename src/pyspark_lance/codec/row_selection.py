@@ -61,11 +61,11 @@ class RowRanges:
         """Number of positions."""
         return int((self.ends - self.starts).sum())
 
-    def scaled(self, factor: int) -> RowRanges:
+    def scale(self, factor: int) -> RowRanges:
         """The ranges of items if every position holds ``factor`` items."""
         return self if factor == 1 else RowRanges(self.starts * factor, self.ends * factor)
 
-    def clipped(self, start: int, end: int) -> RowRanges:
+    def clip(self, start: int, end: int) -> RowRanges:
         """The part within [start, end), counted from ``start``; may have no ranges."""
         starts = np.maximum(self.starts, start) - start
         ends = np.minimum(self.ends, end) - start

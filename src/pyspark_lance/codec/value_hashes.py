@@ -33,37 +33,37 @@ _Numbers: TypeAlias = NDArray[np.uint64]
 def xxh64(data: bytes) -> int:
     """The hash of ``data`` with the seed 0."""
     at = len(data) - len(data) % _STRIPE
-    mixed = (_mixed_stripes(data, at) if at else _P5) + len(data) & _MASK
+    mixed = (_mix_stripes(data, at) if at else _P5) + len(data) & _MASK
     while at + 8 <= len(data):
         (word,) = struct.unpack_from("<Q", data, at)
-        mixed = (_turned(mixed ^ _round(0, word), 27) * _P1 + _P4) & _MASK
+        mixed = (_rotate(mixed ^ _round(0, word), 27) * _P1 + _P4) & _MASK
         at += 8
     if at + 4 <= len(data):
         (half,) = struct.unpack_from("<I", data, at)
-        mixed = (_turned(mixed ^ half * _P1 & _MASK, 23) * _P2 + _P3) & _MASK
+        mixed = (_rotate(mixed ^ half * _P1 & _MASK, 23) * _P2 + _P3) & _MASK
         at += 4
     for byte in data[at:]:
-        mixed = _turned(mixed ^ byte * _P5 & _MASK, 11) * _P1 & _MASK
+        mixed = _rotate(mixed ^ byte * _P5 & _MASK, 11) * _P1 & _MASK
     mixed = (mixed ^ mixed >> 33) * _P2 & _MASK
     mixed = (mixed ^ mixed >> 29) * _P3 & _MASK
     return mixed ^ mixed >> 32
 
 
-def _mixed_stripes(data: bytes, end: int) -> int:
+def _mix_stripes(data: bytes, end: int) -> int:
     lanes = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]
     for stripe in struct.iter_unpack("<4Q", data[:end]):
         lanes = [_round(lane, word) for lane, word in zip(lanes, stripe, strict=True)]
-    mixed = sum(_turned(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
+    mixed = sum(_rotate(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
     for lane in lanes:
         mixed = ((mixed ^ _round(0, lane)) * _P1 + _P4) & _MASK
     return mixed
 
 
 def _round(lane: int, word: int) -> int:
-    return _turned((lane + word * _P2) & _MASK, 31) * _P1 & _MASK
+    return _rotate((lane + word * _P2) & _MASK, 31) * _P1 & _MASK
 
 
-def _turned(value: int, by: int) -> int:
+def _rotate(value: int, by: int) -> int:
     return (value << by | value >> (64 - by)) & _MASK
 
 
@@ -75,12 +75,12 @@ def xxh64_of_numbers(numbers: NDArray[np.generic]) -> _Numbers:
     width = numbers.dtype.itemsize
     mixed = np.full(len(numbers), _P5 + width & _MASK, np.uint64)
     if width == 8:
-        return _finished(_with_word(mixed, numbers.view("<u8")))
+        return _finalize(_with_word(mixed, numbers.view("<u8")))
     if width == 4:
-        return _finished(_with_half(mixed, numbers.view("<u4").astype(np.uint64)))
+        return _finalize(_with_half(mixed, numbers.view("<u4").astype(np.uint64)))
     for byte in numbers.view(np.uint8).reshape(len(numbers), width).T:
         mixed = _with_byte(mixed, byte.astype(np.uint64))
-    return _finished(mixed)
+    return _finalize(mixed)
 
 
 def xxh64_of_values(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> _Numbers:
@@ -104,7 +104,7 @@ def xxh64_of_slices(
     for width, with_part in ((8, _with_word), (8, _with_word), (8, _with_word), (4, _with_half),
                              (1, _with_byte), (1, _with_byte), (1, _with_byte)):  # fmt: skip
         _take_part(padded, mixed, at, left, width, with_part)
-    return _finished(mixed)
+    return _finalize(mixed)
 
 
 def _take_part(
@@ -144,7 +144,7 @@ def _of_whole_stripes(
             lanes[lane, :head] = _rounds(lanes[lane, :head], words)
     joined = np.zeros(len(order), np.uint64)
     for words, by in zip(lanes, (1, 7, 12, 18), strict=True):
-        joined += _turned_all(words, by)
+        joined += _rotate_all(words, by)
     for words in lanes:
         joined = (joined ^ _rounds(np.zeros_like(words), words)) * np.uint64(_P1) + np.uint64(_P4)
     mixed[order] = joined
@@ -160,28 +160,28 @@ def _read(padded: NDArray[np.uint8], places: NDArray[np.int64], width: int) -> _
 
 def _with_word(mixed: _Numbers, words: _Numbers) -> _Numbers:
     mixed = mixed ^ _rounds(np.zeros_like(mixed), words)
-    return _turned_all(mixed, 27) * np.uint64(_P1) + np.uint64(_P4)
+    return _rotate_all(mixed, 27) * np.uint64(_P1) + np.uint64(_P4)
 
 
 def _with_half(mixed: _Numbers, halves: _Numbers) -> _Numbers:
-    return _turned_all(mixed ^ halves * np.uint64(_P1), 23) * np.uint64(_P2) + np.uint64(_P3)
+    return _rotate_all(mixed ^ halves * np.uint64(_P1), 23) * np.uint64(_P2) + np.uint64(_P3)
 
 
 def _with_byte(mixed: _Numbers, bytes_: _Numbers) -> _Numbers:
-    return _turned_all(mixed ^ bytes_ * np.uint64(_P5), 11) * np.uint64(_P1)
+    return _rotate_all(mixed ^ bytes_ * np.uint64(_P5), 11) * np.uint64(_P1)
 
 
-def _finished(mixed: _Numbers) -> _Numbers:
+def _finalize(mixed: _Numbers) -> _Numbers:
     mixed = (mixed ^ mixed >> np.uint64(33)) * np.uint64(_P2)
     mixed = (mixed ^ mixed >> np.uint64(29)) * np.uint64(_P3)
     return mixed ^ mixed >> np.uint64(32)
 
 
 def _rounds(lanes: _Numbers, words: _Numbers) -> _Numbers:
-    return _turned_all(lanes + words * np.uint64(_P2), 31) * np.uint64(_P1)
+    return _rotate_all(lanes + words * np.uint64(_P2), 31) * np.uint64(_P1)
 
 
-def _turned_all(values: _Numbers, by: int) -> _Numbers:
+def _rotate_all(values: _Numbers, by: int) -> _Numbers:
     return values << np.uint64(by) | values >> np.uint64(64 - by)
 
 

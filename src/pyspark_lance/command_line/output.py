@@ -36,7 +36,10 @@ class Output:
             return
         every = [dict(row) for row in rows]
         if every:
-            lines = [list(every[0]), *([shown(value) for value in row.values()] for row in every)]
+            lines = [
+                list(every[0]),
+                *([format_value(value) for value in row.values()] for row in every),
+            ]
             _write_table([[printable(cell) for cell in line] for line in lines])
 
     def row(self, row: Row) -> None:
@@ -46,7 +49,7 @@ class Output:
             return
         width = max(map(len, row), default=0)
         for name, value in row.items():
-            sys.stdout.write(f"{name.ljust(width)}  {printable(shown(value))}\n")
+            sys.stdout.write(f"{name.ljust(width)}  {printable(format_value(value))}\n")
 
     def note(self, text: str) -> None:
         """Print a remark, but not with JSON."""
@@ -79,16 +82,16 @@ class Progress:
             self._stream.flush()
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a readable text of a value."""
     if value is None:
         return "-"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={shown(item)}" for key, item in value.items()) or "-"
+        return ", ".join(f"{key}={format_value(item)}" for key, item in value.items()) or "-"
     if isinstance(value, tuple | list):
-        return ", ".join(map(shown, value)) or "-"
+        return ", ".join(map(format_value, value)) or "-"
     return str(value)
 
 

@@ -75,7 +75,7 @@ class ApplicationVersion:
         return named if self.source is None else {**named, SOURCE_PROPERTY: self.source.to_text()}
 
 
-def applied_changes(source: str) -> str:
+def application_of_source(source: str) -> str:
     """Return the application id for applying the changes of a table, numbered by its versions.
 
     Unlike that of other applications, its version is restored together with the rows: later changes
@@ -152,7 +152,7 @@ def _recorded_source(config: Mapping[str, str], application: str) -> SourceIdent
     return None if text is None else SourceIdentity.parse(text)
 
 
-def kept_application_versions(
+def keep_application_versions(
     config: Mapping[str, str], newest: Mapping[str, str]
 ) -> Mapping[str, str]:
     """Return ``config`` of an older version with the batches that were committed since."""

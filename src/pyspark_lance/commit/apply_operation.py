@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pyspark_lance.commit.application_versions import (
     application_version,
     config_with_application_version,
-    kept_application_versions,
+    keep_application_versions,
 )
-from pyspark_lance.commit.assign_lineage import row_ids_of, updated_at, updated_everywhere
+from pyspark_lance.commit.assign_lineage import mark_all_updated, mark_updated, row_ids_of
 from pyspark_lance.commit.fragment_changes import (
     FragmentsById,
     changed_fields,
@@ -28,7 +28,7 @@ from pyspark_lance.commit.fragment_changes import (
 )
 from pyspark_lance.commit.index_rules import (
     after_rewrite,
-    replaced_indices,
+    replace_indices,
     with_reuse_index,
     without_changed_values,
     without_vanished_fields,
@@ -85,7 +85,7 @@ def apply_update_config(
             f"metadata for field {min(unknown)}, which the schema does not have"
         )
     if operation.schema_metadata_updates is not None:
-        updated = _applied_to_bytes(operation.schema_metadata_updates, schema.metadata)
+        updated = _apply_to_bytes(operation.schema_metadata_updates, schema.metadata)
         schema = replace(schema, metadata=updated)
     if by_field:
         fields = tuple(_with_metadata(field, by_field) for field in schema.fields)
@@ -130,7 +130,7 @@ def upserted_keys(updates: UpdateMap | None) -> set[str]:
     return {key for key, value in updates.entries if value is not None} if updates else set()
 
 
-def _deleted(updates: UpdateMap | None) -> set[str]:
+def _deleted_keys(updates: UpdateMap | None) -> set[str]:
     return {key for key, value in updates.entries if value is None} if updates else set()
 
 
@@ -147,11 +147,11 @@ def same_config_keys(ours: UpdateMap | None, theirs: UpdateMap | None) -> bool:
     """Compare as ``same_keys``, but both may delete the same key of the configuration."""
     replaced = any(updates is not None and updates.replace for updates in (ours, theirs))
     mine, other = upserted_keys(ours), upserted_keys(theirs)
-    either = mine & (other | _deleted(theirs)) or _deleted(ours) & other
+    either = mine & (other | _deleted_keys(theirs)) or _deleted_keys(ours) & other
     return same_keys(ours, theirs) and (replaced or bool(either))
 
 
-def _applied_to_bytes(updates: UpdateMap, values: Mapping[str, bytes]) -> Mapping[str, bytes]:
+def _apply_to_bytes(updates: UpdateMap, values: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """Return updated ``values``; unchanged values keep their bytes, even if not valid UTF-8."""
     touched = dict(updates.entries)
     kept = {} if updates.replace else {k: v for k, v in values.items() if k not in touched}
@@ -164,7 +164,7 @@ def _with_metadata(field: Field, by_field: Mapping[int, UpdateMap]) -> Field:
     updates = by_field.get(field.id)
     if updates is None:
         return field if children == field.children else replace(field, children=children)
-    metadata = _applied_to_bytes(updates, field.metadata)
+    metadata = _apply_to_bytes(updates, field.metadata)
     is_key, position, clustering = key_positions(metadata)
     was_key = field.unenforced_primary_key or field.unenforced_clustering_key_position
     keys_before = key_positions(field.metadata)
@@ -198,7 +198,7 @@ def fill_new_table(builder: ManifestBuilder, operation: Operation) -> None:
         raise InvalidInputError(f"{type(operation).__name__} cannot create a table")
     builder.schema = operation.schema
     builder.config = dict(operation.config_upsert_values)
-    builder.base_paths = _numbered((), operation.initial_bases)
+    builder.base_paths = _assign_base_ids((), operation.initial_bases)
     for fragment in operation.fragments:
         builder.add_rows(fragment)
 
@@ -263,7 +263,7 @@ def restore(builder: ManifestBuilder, operation: Restore, restored: TableState |
     builder.next_row_id = max(old.next_row_id, now.next_row_id)
     builder.data_storage_version = old.file_version
     # Committed batches stay recorded: a stream does not run them again.
-    builder.config = kept_application_versions(old.config, now.config)
+    builder.config = keep_application_versions(old.config, now.config)
     builder.table_metadata = old.table_metadata
     builder.base_paths = old.base_paths
 
@@ -322,7 +322,7 @@ def _update(builder: ManifestBuilder, operation: Update) -> None:
     if builder.stable:
         for fragment_id, offsets in _updated_offsets(operation).items():
             fragment = builder.existing(fragment_id)
-            builder.put(updated_at(fragment, offsets, builder.version))
+            builder.put(mark_updated(fragment, offsets, builder.version))
     for fragment in operation.new_fragments:
         builder.add_rows(fragment, sources)
     builder.indices = without_changed_values(builder.indices, changed)
@@ -427,7 +427,7 @@ def _merge(builder: ManifestBuilder, operation: Merge) -> None:
         if old.files != fragment.files:
             changed[fragment.id] = changed_fields(old, fragment)
             if builder.stable:
-                fragment = updated_everywhere(fragment, builder.version)
+                fragment = mark_all_updated(fragment, builder.version)
         if fragment != old:
             builder.put(fragment)
     # Lance writes no schema metadata into a Merge, which keeps that of the table.
@@ -500,7 +500,7 @@ def _data_replacement(builder: ManifestBuilder, operation: DataReplacement) -> N
             raise InvalidInputError(f"nothing to replace in fragment {fragment.id}")
         changed[fragment.id] = group.new_file.fields
         fragment = replace(fragment, files=files)
-        builder.put(updated_everywhere(fragment, builder.version) if builder.stable else fragment)
+        builder.put(mark_all_updated(fragment, builder.version) if builder.stable else fragment)
     builder.indices = without_changed_values(builder.indices, changed)
 
 
@@ -522,7 +522,7 @@ def _with_replacement(fragment: Fragment, new_file: DataFile) -> tuple[DataFile,
 
 
 def _create_index(builder: ManifestBuilder, operation: CreateIndex) -> None:
-    builder.indices = replaced_indices(
+    builder.indices = replace_indices(
         builder.indices, operation.new_indices, operation.removed_indices
     )
 
@@ -540,10 +540,10 @@ def _update_config(builder: ManifestBuilder, operation: UpdateConfig) -> None:
 
 
 def _update_bases(builder: ManifestBuilder, operation: UpdateBases) -> None:
-    builder.base_paths = _numbered(builder.base_paths, operation.new_bases)
+    builder.base_paths = _assign_base_ids(builder.base_paths, operation.new_bases)
 
 
-def _numbered(
+def _assign_base_ids(
     existing: tuple[BasePath, ...], new_bases: tuple[BasePath, ...]
 ) -> tuple[BasePath, ...]:
     """Return ``existing`` and ``new_bases``; a new base with id 0 gets the next id."""

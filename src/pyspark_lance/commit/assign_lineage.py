@@ -172,13 +172,13 @@ def _offsets_in(
     return places[hit], offsets[hit]
 
 
-def updated_everywhere(fragment: Fragment, version: int) -> Fragment:
+def mark_all_updated(fragment: Fragment, version: int) -> Fragment:
     """Return the fragment with every row last updated at ``version``."""
     versions = RowDatasetVersionSequence.constant(fragment.physical_rows, version)
     return replace(fragment, last_updated_at=versions.to_bytes())
 
 
-def updated_at(fragment: Fragment, offsets: NDArray[np.uint32], version: int) -> Fragment:
+def mark_updated(fragment: Fragment, offsets: NDArray[np.uint32], version: int) -> Fragment:
     """Return the fragment with the rows at ``offsets`` last updated at ``version``."""
     if not len(offsets):
         return fragment
@@ -193,4 +193,4 @@ def updated_at(fragment: Fragment, offsets: NDArray[np.uint32], version: int) ->
         # known.
         before = _recorded_created_at(fragment)
     before.expect_length(fragment.physical_rows)
-    return replace(fragment, last_updated_at=before.replaced_at(offsets, version).to_bytes())
+    return replace(fragment, last_updated_at=before.replace_at(offsets, version).to_bytes())

@@ -132,7 +132,7 @@ class ConflictChecks:
         # With a read set, concurrently inserted rows are compared by key instead of assumed equal.
         operation, reads = self.operation, self.reads
         judged = without_keys(operation) if reads is not None else operation
-        common = _changed_by_theirs(judged, unchecked, self.uri, self.knows_rows)
+        common = _check_changed_fragments(judged, unchecked, self.uri, self.knows_rows)
         every = [theirs.operation for _, theirs in newer]
         last = [theirs for _, theirs in unchecked]
         reused = reused_field_id(operation, every)
@@ -148,7 +148,7 @@ class ConflictChecks:
         return self.common
 
 
-def _changed_by_theirs(
+def _check_changed_fragments(
     judged: Operation, newer: Sequence[tuple[int, Transaction]], uri: str, knows_rows: bool
 ) -> set[int]:
     """Return the fragments in which compatible transactions changed rows; else raise."""
@@ -250,7 +250,7 @@ def _rows_with_values(
             case Append() if reads.appends_too:
                 added += operation.fragments
             case Update():
-                others = reads.keys_decide and _inserted_other_keys(ours, operation)
+                others = reads.keys_decide and _are_keys_disjoint(ours, operation)
                 if operation.new_fragments and not others and not reads.excludes(transaction):
                     added += operation.new_fragments
                 if rewrites_columns(operation):
@@ -262,7 +262,7 @@ def _rows_with_values(
     return {fragment.files[0].path for fragment in added if fragment.files}, in_place
 
 
-def _inserted_other_keys(ours: Operation, theirs: Update) -> bool:
+def _are_keys_disjoint(ours: Operation, theirs: Update) -> bool:
     """Return whether the rows inserted by theirs and by ours surely have different keys."""
     if not isinstance(ours, Update) or ours.inserted_rows is None:
         return False

@@ -148,21 +148,21 @@ def operation_metrics(operation: Operation) -> dict[str, int]:
     """Return the counts of an operation."""
     match operation:
         case Append() | Overwrite():
-            return _added(operation.fragments)
+            return _count_added(operation.fragments)
         case Delete():
             return {
                 "num_updated_fragments": len(operation.updated_fragments),
                 "num_removed_fragments": len(operation.deleted_fragment_ids),
             }
         case Update():
-            return _added(operation.new_fragments) | {
+            return _count_added(operation.new_fragments) | {
                 "num_updated_fragments": len(operation.updated_fragments),
                 "num_removed_fragments": len(operation.removed_fragment_ids),
             }
         case Rewrite():
             new = [fragment for group in operation.groups for fragment in group.new_fragments]
             old = sum(len(group.old_fragments) for group in operation.groups)
-            return _added(new) | {"num_removed_fragments": old}
+            return _count_added(new) | {"num_removed_fragments": old}
         case Merge():
             return {"num_fragments": len(operation.fragments)}
         case Restore():
@@ -171,7 +171,7 @@ def operation_metrics(operation: Operation) -> dict[str, int]:
             return {}
 
 
-def _added(fragments: Sequence[Fragment]) -> dict[str, int]:
+def _count_added(fragments: Sequence[Fragment]) -> dict[str, int]:
     return {
         "num_added_fragments": len(fragments),
         "num_added_rows": sum(fragment.physical_rows for fragment in fragments),

@@ -85,7 +85,7 @@ def after_rewrite(
         if index.fields and bitmap is None:  # it may cover anything
             continue
         if index.fields and bitmap is not None:
-            now = _covered_after_moves(index, moves, bitmap) if stable_row_ids else BitMap(bitmap)
+            now = _coverage_after_moves(index, moves, bitmap) if stable_row_ids else BitMap(bitmap)
             if there.isdisjoint(now):
                 now.clear()
             else:  # any of its segments may name them
@@ -95,7 +95,7 @@ def after_rewrite(
     return tuple(result)
 
 
-def _covered_after_moves(
+def _coverage_after_moves(
     index: IndexMetadata,
     moves: Sequence[tuple[Sequence[Fragment], Iterable[int]]],
     bitmap: BitMap | FrozenBitMap,
@@ -176,7 +176,7 @@ def with_reuse_index(indices: Indices, entry: IndexMetadata, replaces: UUID | No
     return (*(index for index in indices if index is not known), entry)
 
 
-def replaced_indices(indices: Indices, new: Indices, removed: Indices) -> Indices:
+def replace_indices(indices: Indices, new: Indices, removed: Indices) -> Indices:
     """Return the entries after a CreateIndex: by uuid, new ones at the end."""
     gone = {index.uuid for index in (*removed, *new)}
     return (*(index for index in indices if index.uuid not in gone), *new)

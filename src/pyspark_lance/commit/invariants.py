@@ -55,12 +55,12 @@ def check_writable(manifest: Manifest, indices: Indices, *, replaces_all: bool =
         manifest.check_file_versions()
         manifest.check_fragment_ids()
     if manifest.has_unknown_fields:
-        raise UNKNOWN_FIELDS.refused(
+        raise UNKNOWN_FIELDS.refusal(
             "the manifest has fields of a newer format, which a new version would lose",
             f"version {manifest.version}",
         )
     if any(index.name == MEM_WAL_INDEX for index in indices):
-        raise MEM_WAL.refused(
+        raise MEM_WAL.refusal(
             f"the table has a write-ahead log (MemWAL, index entry {MEM_WAL_INDEX}), whose rows "
             "this version does not read",
             f"version {manifest.version}",

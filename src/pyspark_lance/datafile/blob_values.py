@@ -42,7 +42,7 @@ def fetch_v1(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
     require_decode_memory(int(sizes.sum(dtype=np.float64)))
     pieces: list[Buffer] = [b""] * len(descriptors)
     _fetch_from(file, positions, sizes, np.flatnonzero(sizes), pieces)
-    return _joined(pieces, descriptors)
+    return _join_pieces(pieces, descriptors)
 
 
 def fetch_v2(file: OpenFile, descriptors: pa.StructArray, *, may_overlap: bool = False) -> pa.Array:
@@ -50,10 +50,10 @@ def fetch_v2(file: OpenFile, descriptors: pa.StructArray, *, may_overlap: bool =
 
     ``may_overlap``: whether a blob may be requested twice.
     """
-    return _joined(_V2Blobs(file, descriptors, may_overlap=may_overlap).pieces(), descriptors)
+    return _join_pieces(_V2Blobs(file, descriptors, may_overlap=may_overlap).pieces(), descriptors)
 
 
-def located(file: OpenFile, descriptors: pa.StructArray) -> pa.StructArray:
+def locate_blobs(file: OpenFile, descriptors: pa.StructArray) -> pa.StructArray:
     """Descriptors of either kind that name their data file, and whose URIs are absolute."""
     members = {field.name: pc.struct_field(descriptors, field.name) for field in descriptors.type}
     if "kind" in members:
@@ -80,7 +80,7 @@ def logical_v2(file: OpenFile, descriptors: pa.StructArray, data_type: pa.DataTy
         blobs.keep_objects()
     referred = blobs.kinds >= EXTERNAL if "kind" in names else blobs.kinds == EXTERNAL
     mask = pc.or_(descriptors.is_null(), pa.array(referred))
-    data = _joined(blobs.pieces(~referred), descriptors)
+    data = _join_pieces(blobs.pieces(~referred), descriptors)
     parts = {
         "data": pc.if_else(mask, pa.scalar(None, data.type), data),
         "uri": pa.array(
@@ -340,7 +340,7 @@ def _run(jobs: Sequence[Callable[[], None]], *, in_turn: bool) -> None:
             done.result()
 
 
-def _joined(pieces: Sequence[Buffer], descriptors: pa.StructArray) -> pa.Array:
+def _join_pieces(pieces: Sequence[Buffer], descriptors: pa.StructArray) -> pa.Array:
     """Join the pieces to one large_binary array, null where the descriptor is."""
     offsets = np.zeros(len(pieces) + 1, np.int64)
     np.cumsum([len(piece) for piece in pieces], out=offsets[1:])

@@ -56,7 +56,7 @@ def file_version_of(tail: bytes | memoryview, where: str = "") -> str:
         )
     version = _VERSION_OF_NUMBERS.get((major, minor))
     if (major, minor) == _UNSTABLE:
-        raise FILES_2_3.refused("data files of version 2.3 are not read", where)
+        raise FILES_2_3.refusal("data files of version 2.3 are not read", where)
     if version is None:
         raise UnsupportedFeatureError(
             f"data file version {major}.{minor} is not implemented",

@@ -46,7 +46,7 @@ class JoinedMetadata:
         """The pages of a column of all files."""
         if index not in self._columns:
             pages = [
-                _moved(page, origin)
+                _shift_page(page, origin)
                 for part, origin in zip(self._parts, self._origins, strict=True)
                 for page in part.column(index).pages
             ]
@@ -71,7 +71,7 @@ class JoinedMetadata:
         raise IndexError(page)
 
 
-def _moved(page: PageInfo, by: int) -> PageInfo:
+def _shift_page(page: PageInfo, by: int) -> PageInfo:
     buffers = tuple([ByteRange(start + by, end + by) for start, end in page.buffers])
     return PageInfo(
         buffers, page.num_rows, page.encoding_type_url, page.encoding_bytes, page.priority
@@ -149,7 +149,7 @@ class FileBytes:
         gaps = [known.missing_range(wanted) for wanted in missing]
         buffers = list(known.buffers)
         for wanted, gap, fetched in zip(missing, gaps, self.read_ranges(gaps), strict=True):
-            buffers.append(fetched if gap == wanted else known.joined(wanted, gap, fetched))
+            buffers.append(fetched if gap == wanted else known.join_fetched(wanted, gap, fetched))
         self.keep([*known.ranges, *missing], buffers)
 
 
@@ -206,7 +206,7 @@ class _FetchedRanges:
             return ByteRange(wanted.start, self.ranges[behind].start)
         return wanted
 
-    def joined(self, wanted: ByteRange, gap: ByteRange, fetched: Buffer) -> Buffer:
+    def join_fetched(self, wanted: ByteRange, gap: ByteRange, fetched: Buffer) -> Buffer:
         """A range of which one end is here, and the gap was fetched."""
         if gap.start > wanted.start:
             before = bisect.bisect_right(self.ranges, (wanted.start, self._far)) - 1

@@ -80,7 +80,7 @@ class PageStarts:
         ranges_of_pages = zip(pages.tolist(), begins.tolist(), ends.tolist(), strict=True)
         for page, begin, end in ranges_of_pages:
             near = RowRanges(rows.starts[begin:end], rows.ends[begin:end])
-            clipped = near.clipped(int(self.starts[page]), int(self.starts[page + 1]))
+            clipped = near.clip(int(self.starts[page]), int(self.starts[page + 1]))
             if len(clipped.starts):
                 yield page, clipped
 
@@ -208,7 +208,7 @@ class StoredPages:
         parts = [
             (column, page, wanted)
             for column in self._columns
-            for page, wanted in column.starts.split(rows.scaled(column.slots_per_row))
+            for page, wanted in column.starts.split(rows.scale(column.slots_per_row))
         ]
         if sum(column.pages[page].num_bytes for column, page, _ in parts) <= _WHOLE_BYTES:
             return [place for column, page, _ in parts for place in column.pages[page].buffers]
@@ -239,5 +239,5 @@ def _of_page(page: PageInfo, wanted: RowRanges, *, is_known: bool) -> Iterator[B
 
 
 def _between(rows: RowRanges, first: int, end: int) -> RowRanges:
-    part = rows.clipped(first, end)
+    part = rows.clip(first, end)
     return RowRanges(part.starts + first, part.ends + first)

@@ -90,7 +90,7 @@ class DataFileReader:
         return cls(OpenFile(store, path, FileMetadata.of_tail(tail), external, base_id, tail.whole))
 
     @classmethod
-    def joined(cls, files: Sequence[DataFileReader]) -> DataFileReader | None:
+    def concat(cls, files: Sequence[DataFileReader]) -> DataFileReader | None:
         """Return one reader for the concatenated rows of several small files.
 
         ``files``: readers of files that hold the same fields in the same columns. Returns None if

@@ -115,7 +115,7 @@ def version_need(schema: LanceSchema) -> VersionNeed:
 def check_writable(schema: LanceSchema, version: str) -> None:
     """Reject types that a file of this version cannot hold, or that we do not write."""
     if version == "2.3":
-        raise FILES_2_3.refused("data files of version 2.3 are not written")
+        raise FILES_2_3.refusal("data files of version 2.3 are not written")
     if version not in WRITABLE_VERSIONS:
         raise UnsupportedFeatureError(
             f"data files of version {version} are not written",
@@ -233,14 +233,14 @@ def _refuse_blobs_below(part: Field, version: str) -> _UnsupportedType | None:
 def _refuse_packed(part: Field, version: str) -> _UnsupportedType | None:
     if not part.is_packed:
         return None
-    reasons = (_refused_in_packed(child, version) for child in part.children)
+    reasons = (_packing_problem(child, version) for child in part.children)
     reason = next(filter(None, reasons), None)
     if reason is None:
         return None
     return _UnsupportedType(reason, "remove the packed key from its metadata")
 
 
-def _refused_in_packed(child: Field, version: str) -> str:
+def _packing_problem(child: Field, version: str) -> str:
     """Return why a field cannot be in a packed struct; '' if it can."""
     types = pa.types
     data_type = _storage_type(child.to_arrow().type)

@@ -97,7 +97,7 @@ def by_name(parts: Iterable[_Part]) -> ColumnNames[_Part]:
     return ColumnNames({part.name: part for part in parts})
 
 
-def named(parts: Iterable[_Part], name: str) -> _Part | None:
+def find_named(parts: Iterable[_Part], name: str) -> _Part | None:
     """Return the field with this name; None if there is none.
 
     Raises:
@@ -106,7 +106,7 @@ def named(parts: Iterable[_Part], name: str) -> _Part | None:
     return by_name(parts).get(name)
 
 
-def matched(given: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+def match_names(given: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """Return the known name of each given name that has one; no known name is used twice.
 
     If a name is spelled exactly as known, another one that differs by case is a separate name.
@@ -130,8 +130,8 @@ def matched(given: Iterable[str], known: Iterable[str]) -> dict[str, str]:
 
 
 def sources_of(known: Iterable[str], given: Iterable[str]) -> dict[str, str]:
-    """Return the inverse of ``matched``: the given name of each known name that has one."""
-    return {spelled: name for name, spelled in matched(given, known).items()}
+    """Return the inverse of ``match_names``: the given name of each known name that has one."""
+    return {spelled: name for name, spelled in match_names(given, known).items()}
 
 
 def same_order(left: Iterable[str], right: Iterable[str]) -> bool:
@@ -139,7 +139,7 @@ def same_order(left: Iterable[str], right: Iterable[str]) -> bool:
     left, right = tuple(left), tuple(right)
     if len(left) != len(right):
         return False
-    return left == right or [*matched(left, right).items()] == [*zip(left, right, strict=True)]
+    return left == right or [*match_names(left, right).items()] == [*zip(left, right, strict=True)]
 
 
 def differ_by_case_error(one: str, other: str) -> InvalidInputError:

@@ -257,7 +257,7 @@ class OffsetSet:
         return cls(every if deleted is None else every - deleted.bitmap)
 
     @classmethod
-    def deleted(cls, vector: DeletionVector) -> OffsetSet:
+    def from_vector(cls, vector: DeletionVector) -> OffsetSet:
         """The deleted rows of a fragment."""
         bitmap = BitMap(vector.bitmap)
         bitmap.run_optimize()

@@ -56,7 +56,7 @@ class Unflagged:
     written: str
     known_by: str
 
-    def refused(self, what: str, where: str = "") -> UnsupportedFeatureError:
+    def refusal(self, what: str, where: str = "") -> UnsupportedFeatureError:
         """Return the error for a table with the feature."""
         hint = f"use a newer version of this package, or a client with it: {self.known_by}"
         return UnsupportedFeatureError(what, where, hint)

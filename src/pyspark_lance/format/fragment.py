@@ -285,7 +285,7 @@ def _read_fragments(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragmen
 def _check_fragment(fragment: Fragment, *, has_overlays: bool) -> None:
     """Reject a fragment that cannot be read reliably."""
     if has_overlays:
-        raise FRAGMENT_OVERLAYS.refused(f"fragment {fragment.id} has data overlay files")
+        raise FRAGMENT_OVERLAYS.refusal(f"fragment {fragment.id} has data overlay files")
     if fragment.id > MAX_FRAGMENT_ID:
         raise CorruptFileError(f"fragment id {fragment.id} has more than 32 bits")
     if fragment.physical_rows > MAX_PHYSICAL_ROWS:

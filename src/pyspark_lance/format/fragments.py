@@ -61,7 +61,7 @@ class FragmentColumns:
         return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
 
     @classmethod
-    def joined(cls, parts: Sequence[FragmentColumns]) -> FragmentColumns:
+    def concat(cls, parts: Sequence[FragmentColumns]) -> FragmentColumns:
         """Concatenate columns."""
         if len(parts) == 1:
             return parts[0]
@@ -312,12 +312,12 @@ class Fragments(Sequence[Fragment]):
         kept = self.take(np.flatnonzero(~np.isin(self.ids, left_out)))
         if not len(kept):
             return new
-        together = kept.followed_by(new)
+        together = kept.concat(new)
         return together.take(np.argsort(together.ids, kind="stable"))
 
-    def followed_by(self, other: Fragments) -> Fragments:
+    def concat(self, other: Fragments) -> Fragments:
         """Return the concatenation with ``other``."""
-        columns = FragmentColumns.joined((self.columns, other.columns))
+        columns = FragmentColumns.concat((self.columns, other.columns))
         items = [*self._items, *other._items]
         if self._stored is None:
             return Fragments(items, None, columns)

@@ -107,7 +107,7 @@ class PartialManifest:
             done = here + count
         look(done, len(self.offsets) - 1)
         stored = self.data, self.offsets[:-1], self.offsets[1:]
-        joined = FragmentColumns.joined(columns) if columns else None
+        joined = FragmentColumns.concat(columns) if columns else None
         return Fragments(items, stored, joined), has_unknown
 
 
@@ -484,7 +484,7 @@ def _from_message(message: table_pb2.Manifest, cut: PartialManifest | None = Non
     check_consistent(message.reader_feature_flags, message.writer_feature_flags, max_allocated)
     check_readable(message.reader_feature_flags)
     if message.HasField("fragment_tree"):
-        raise FRAGMENT_TREE.refused("the manifest keeps its fragments in a tree, which is new")
+        raise FRAGMENT_TREE.refusal("the manifest keeps its fragments in a tree, which is new")
     storage = message.data_format
     if message.HasField("data_format") and storage.file_format not in ("", "lance"):
         raise UnsupportedFeatureError(f"the data files are {storage.file_format!r}, not 'lance'")

@@ -70,7 +70,7 @@ class RowDatasetVersionSequence:
             return _from_lengths((ranges.ends - ranges.starts).astype(np.int64), ranges.versions)
         message = parse_message(row_ids_pb2.RowDatasetVersionSequence, data)
         return _of_merged(
-            _merged([(len(segment_from_proto(run.span)), run.version) for run in message.runs])
+            _merge_runs([(len(segment_from_proto(run.span)), run.version) for run in message.runs])
         )
 
     def to_bytes(self) -> bytes:
@@ -169,7 +169,7 @@ class RowDatasetVersionSequence:
         deleted_before = np.searchsorted(deleted.to_array(), self.ends, side="left")
         return _from_lengths(np.diff(self.ends - deleted_before, prepend=0), self.versions)
 
-    def replaced_at(self, offsets: ArrayLike, version: int) -> RowDatasetVersionSequence:
+    def replace_at(self, offsets: ArrayLike, version: int) -> RowDatasetVersionSequence:
         """Return these versions with ``version`` for the rows at ``offsets`` (any order)."""
         rows = np.unique(as_positions(offsets, len(self)))
         if rows.size == 0:
@@ -188,7 +188,7 @@ class RowDatasetVersionSequence:
         return _from_lengths(cuts - starts, values)
 
 
-def _merged(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_runs(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return runs without empty ones, equal adjacent ones merged."""
     merged: list[tuple[int, int]] = []
     for length, version in runs:
@@ -213,7 +213,7 @@ def _of_merged(runs: Sequence[tuple[int, int]]) -> RowDatasetVersionSequence:
 def _from_lengths(
     lengths: NDArray[np.int64], versions: NDArray[np.uint64]
 ) -> RowDatasetVersionSequence:
-    """Return ``_merged`` of arrays."""
+    """Return ``_merge_runs`` of arrays."""
     filled = lengths > 0
     lengths, versions = lengths[filled], versions[filled]
     firsts = np.flatnonzero(np.concatenate(([True], versions[1:] != versions[:-1])))

@@ -146,10 +146,12 @@ class Ranges:
 
 def encode_ranges(ranges: Ranges) -> bytes:
     """Return the bytes that the protobuf library would write, message after message."""
-    columns = _nested([*_field(_FIRST_TAG, ranges.starts), *_field(_SECOND_TAG, ranges.ends)])
+    columns = _encode_nested(
+        [*_field(_FIRST_TAG, ranges.starts), *_field(_SECOND_TAG, ranges.ends)]
+    )
     if ranges.versions is not None:
-        columns = [*_nested(columns), *_field(_SECOND_TAG, ranges.versions)]
-    return _varint_bytes(_nested(columns))
+        columns = [*_encode_nested(columns), *_field(_SECOND_TAG, ranges.versions)]
+    return _varint_bytes(_encode_nested(columns))
 
 
 def encode_each(ranges: Ranges) -> list[bytes]:
@@ -166,7 +168,7 @@ def _field(tag: int, values: NDArray[np.uint64]) -> _Columns:
     return [(np.full(len(values), tag, np.uint64), present), (values, _varint_sizes(values))]
 
 
-def _nested(content: _Columns) -> _Columns:
+def _encode_nested(content: _Columns) -> _Columns:
     """Encode a message in field 1, short enough for a length of one byte."""
     lengths = np.sum([sizes for _, sizes in content], axis=0)
     one_byte = np.ones(len(lengths), np.int64)

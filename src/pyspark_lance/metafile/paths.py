@@ -235,10 +235,10 @@ def names_in_history(store: ObjectStore, names: Iterable[str]) -> Iterator[Manif
         parsed = list(_in_history(names))
         check_one_scheme(store, parsed)
         return iter(sorted(parsed, key=lambda name: name.version, reverse=True))
-    return _in_history(_sorted_lazily(names))
+    return _in_history(_sort_lazily(names))
 
 
-def _sorted_lazily(names: list[str]) -> Iterator[str]:
+def _sort_lazily(names: list[str]) -> Iterator[str]:
     first = heapq.nsmallest(_FIRST_NAMES, names)
     yield from first
     if len(names) > len(first):

@@ -32,7 +32,13 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.metafile.manifest_file import retry_if_removed
-from pyspark_lance.namespace.namespace import DELIMITER, Name, object_id, refuse_location, shown
+from pyspark_lance.namespace.namespace import (
+    DELIMITER,
+    Name,
+    format_name,
+    object_id,
+    refuse_location,
+)
 from pyspark_lance.store.object_store import check_path, missing
 from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -235,7 +241,7 @@ class DirectoryNamespace:
             # With ``cascade``, the objects that were listed before the drop are removed.
             if gone and (set(ids) - set(inside["object_id"].to_pylist()) or (ids and not cascade)):
                 raise NamespaceNotEmptyError(
-                    f"there are {len(ids)} tables and namespaces in {shown(namespace)}",
+                    f"there are {len(ids)} tables and namespaces in {format_name(namespace)}",
                     self.root.uri,
                 )
             return without(rows, [key, *ids]) if gone else rows
@@ -265,7 +271,7 @@ class DirectoryNamespace:
         _check_parent(rows, name[:-1])
         row = row_of(rows, object_id(name))
         if row is not None and row["object_type"] != TABLE:
-            raise TableAlreadyExistsError(f"{shown(name)} is a namespace", self.root.uri)
+            raise TableAlreadyExistsError(f"{format_name(name)} is a namespace", self.root.uri)
         if location is not None:
             return self._at(self._relative(location))
         if row is not None:
@@ -278,9 +284,9 @@ class DirectoryNamespace:
     def register(self, name: Name, table: Table) -> None:
         """See ``Namespace``."""
         if self.uses_manifest:
-            self._manifest().change(lambda rows: self._registered(rows, name, table))
+            self._manifest().change(lambda rows: self._add_table(rows, name, table))
 
-    def _registered(self, rows: pa.Table, name: Name, table: Table) -> pa.Table:
+    def _add_table(self, rows: pa.Table, name: Name, table: Table) -> pa.Table:
         _check_parent(rows, name[:-1])
         key, location = object_id(name), self._relative(table.root)
         row = row_of(rows, key)
@@ -288,7 +294,7 @@ class DirectoryNamespace:
             return with_row(rows, object_id=key, object_type=TABLE, location=location)
         if row["object_type"] != TABLE or row["location"] != location:
             raise TableAlreadyExistsError(
-                f"{shown(name)} was created concurrently by another client", self.root.uri
+                f"{format_name(name)} was created concurrently by another client", self.root.uri
             )
         return rows
 
@@ -311,10 +317,10 @@ class DirectoryNamespace:
         """See ``Namespace``."""
         table = self.locate(name)
         if table is None or open_existing(table) is None:
-            raise TableNotFoundError(f"there is no table {shown(name)}", self.root.uri)
+            raise TableNotFoundError(f"there is no table {format_name(name)}", self.root.uri)
         taken = self.locate(new)
         if taken is not None and open_existing(taken) is not None:
-            raise TableAlreadyExistsError(f"there is a table {shown(new)}", self.root.uri)
+            raise TableAlreadyExistsError(f"there is a table {format_name(new)}", self.root.uri)
         target = self.place(new) if self._is_listed(name) or self._is_listed(new) else table
         if (
             target.root != table.root
@@ -396,4 +402,4 @@ def _check_parent(rows: pa.Table, parent: Name) -> None:
 
 
 def _missing(namespace: Name) -> NamespaceNotFoundError:
-    return NamespaceNotFoundError(f"there is no namespace {shown(namespace)}")
+    return NamespaceNotFoundError(f"there is no namespace {format_name(namespace)}")

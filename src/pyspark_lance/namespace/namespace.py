@@ -90,7 +90,7 @@ def refuse_location(properties: Mapping[str, str | None]) -> None:
         )
 
 
-def shown(name: Name) -> str:
+def format_name(name: Name) -> str:
     """Return a name for messages."""
     return ".".join(name) or "the root"
 

@@ -20,7 +20,7 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.namespace.namespace import CatalogNamespace, Name, object_id, shown
+from pyspark_lance.namespace.namespace import CatalogNamespace, Name, format_name, object_id
 from pyspark_lance.store.registered_catalog import RegisteredCatalog
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_folder import drop_table
@@ -91,7 +91,7 @@ class RegisteredNamespace(CatalogNamespace):
             return False
         tables, inner = self.tables(namespace), self.namespaces(namespace)
         if (tables or inner) and not cascade:
-            raise NamespaceNotEmptyError(f"{shown(namespace)} is not empty", self.catalog.uri)
+            raise NamespaceNotEmptyError(f"{format_name(namespace)} is not empty", self.catalog.uri)
         for table in tables:
             self.drop_table((*namespace, table))
         for name in inner:
@@ -160,7 +160,7 @@ class RegisteredNamespace(CatalogNamespace):
         """See ``Namespace``."""
         object_id(new)
         if self.locate(name) is None:
-            raise TableNotFoundError(f"there is no table {shown(name)}", self.catalog.uri)
+            raise TableNotFoundError(f"there is no table {format_name(name)}", self.catalog.uri)
         self.catalog.call(
             "rename_table", name, new_table_name=new[-1], new_namespace_id=list(new[:-1])
         )
@@ -203,4 +203,4 @@ def _is_among(name: str, names: list[str]) -> bool:
 
 
 def _no_namespace(namespace: Name, catalog: RegisteredCatalog) -> NamespaceNotFoundError:
-    return NamespaceNotFoundError(f"there is no namespace {shown(namespace)}", catalog.uri)
+    return NamespaceNotFoundError(f"there is no namespace {format_name(namespace)}", catalog.uri)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import LONG_NAME, SYSTEM_COLUMNS, name_hint, named
+from pyspark_lance.format.column_names import LONG_NAME, SYSTEM_COLUMNS, find_named, name_hint
 from pyspark_lance.plain_values import plain_values
 from pyspark_lance.predicate.casts import cast_array
 from pyspark_lance.predicate.functions import like_pieces, like_regex, required_text, rlike_regex
@@ -333,7 +333,7 @@ def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
     for name in path[1:]:
         if not pa.types.is_struct(data_type):
             raise InvalidInputError(
-                f"{'.'.join(names)!r} is not a struct, so it has no field {_shown(name)}",
+                f"{'.'.join(names)!r} is not a struct, so it has no field {_format_name(name)}",
                 hint="write a column name that contains a dot in `backquotes`",
             )
         field = _find_field(name, list(data_type), f"field of {'.'.join(names)}")
@@ -343,13 +343,13 @@ def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
 
 
 def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:
-    field = named(fields, name)
+    field = find_named(fields, name)
     if field is not None:
         return field
     hint = name_hint(name, [field.name for field in fields])
-    raise InvalidInputError(f"there is no {what} {_shown(name)}", hint=hint)
+    raise InvalidInputError(f"there is no {what} {_format_name(name)}", hint=hint)
 
 
-def _shown(name: str) -> str:
+def _format_name(name: str) -> str:
     """Return the name in quotes, truncated if very long."""
     return repr(name) if len(name) <= LONG_NAME else f"{name[:LONG_NAME]!r}…"

@@ -140,15 +140,15 @@ def _to_decimal(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     return values.cast(wanted)
 
 
-def _checked(values: pa.Array, pattern: str, wanted: pa.DataType) -> None:
+def _check_pattern(values: pa.Array, pattern: str, wanted: pa.DataType) -> None:
     """Raise for the first text that does not match ``pattern`` as a whole."""
     matches = pc.match_substring_regex(values, rf"\A(?:{pattern})\z")
     bad = values.filter(pc.invert(matches))
     if len(bad):
-        raise _malformed(bad[0].as_py(), wanted)
+        raise _malformed_error(bad[0].as_py(), wanted)
 
 
-def _malformed(text: str, wanted: pa.DataType) -> InvalidInputError:
+def _malformed_error(text: str, wanted: pa.DataType) -> InvalidInputError:
     shown = repr(text) if len(text) <= 80 else f"{text[:80]!r}…"
     return InvalidInputError(
         f"the string {shown} is not a valid {type_name(wanted)}",
@@ -164,14 +164,14 @@ FLOAT_TEXT = rf"{FLOAT_NUMBER}[dDfF]?|(?i:[+-]?inf(?:inity)?|nan)"
 def _string_to_number(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
     text = pc.utf8_trim(values, characters=TRIMMED)
     if is_integral(wanted):
-        _checked(text, _INTEGER_TEXT, wanted)
+        _check_pattern(text, _INTEGER_TEXT, wanted)
         return pc.replace_substring_regex(text, r"\A\+", "").cast(wanted)
     if pa.types.is_floating(wanted):
-        _checked(text, FLOAT_TEXT, wanted)
+        _check_pattern(text, FLOAT_TEXT, wanted)
         plain = pc.replace_substring_regex(text, r"([0-9.])[dDfF]\z", r"\1")
         plain = pc.replace_substring_regex(plain, r"\A\+", "")
         return pc.ascii_lower(plain).cast(wanted)
-    _checked(text, FLOAT_NUMBER, wanted)
+    _check_pattern(text, FLOAT_NUMBER, wanted)
     plain = pc.replace_substring_regex(text, r"\A\+", "")
     return cast_array(_decimal_text(plain), wanted)
 
@@ -187,28 +187,28 @@ _TRUE_TEXT, _FALSE_TEXT = r"t|true|y|yes|1", r"f|false|n|no|0"
 
 def _string_to_boolean(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
     text = pc.ascii_lower(pc.utf8_trim(values, characters=TRIMMED))
-    _checked(text, f"{_TRUE_TEXT}|{_FALSE_TEXT}", wanted)
+    _check_pattern(text, f"{_TRUE_TEXT}|{_FALSE_TEXT}", wanted)
     return pc.match_substring_regex(text, rf"\A(?:{_TRUE_TEXT})\z")
 
 
-def _checked_texts(values: pa.Array, read: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _check_texts(values: pa.Array, read: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return ``read``; raise for the first text that became NULL."""
     bad = values.filter(pc.and_(values.is_valid(), read.is_null()))
     if len(bad):
-        raise _malformed(bad[0].as_py(), wanted)
+        raise _malformed_error(bad[0].as_py(), wanted)
     return read
 
 
 def _string_to_date(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
-    return _checked_texts(values, dates_of(values), wanted)
+    return _check_texts(values, dates_of(values), wanted)
 
 
 def _string_to_timestamp(values: pa.Array, wanted: pa.DataType, time_zone: str) -> pa.Array:
-    return _checked_texts(values, timestamps_of(values, wanted, time_zone), wanted)
+    return _check_texts(values, timestamps_of(values, wanted, time_zone), wanted)
 
 
 def _string_to_time(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
-    return _checked_texts(values, times_of(values), wanted)
+    return _check_texts(values, times_of(values), wanted)
 
 
 def _null_mask(values: pa.Array) -> NDArray[np.bool_]:

@@ -35,7 +35,7 @@ from pyspark_lance.predicate.types import TIMESTAMP
 Kernel = Callable[[Call, list[pa.Array]], pa.Array]
 
 
-def _checked(kernel: Callable[[pa.Array], pa.Array], what: str) -> Kernel:
+def _fitting(kernel: Callable[[pa.Array], pa.Array], what: str) -> Kernel:
     def run(call: Call, arguments: list[pa.Array]) -> pa.Array:
         try:
             return kernel(arguments[0])
@@ -97,8 +97,8 @@ def _part(kernel: Callable[[pa.Array], pa.Array]) -> Kernel:
 
 
 FUNCTIONS: dict[str, Kernel] = {
-    "abs": _checked(pc.abs_checked, "an absolute value"),
-    "negative": _checked(pc.negate_checked, "a negated value"),
+    "abs": _fitting(pc.abs_checked, "an absolute value"),
+    "negative": _fitting(pc.negate_checked, "a negated value"),
     # For sessions without ANSI mode: the least integer is unchanged.
     "wrapping_abs": lambda _, arguments: pc.abs(arguments[0]),
     "wrapping_negative": lambda _, arguments: pc.negate(arguments[0]),

@@ -26,7 +26,7 @@ def name_parts(text: str) -> NameParts:
     return (*parts, current)
 
 
-def unquoted(name: str) -> str:
+def unquote(name: str) -> str:
     """Return the name without enclosing backquotes."""
     is_quoted = len(name) > 2 and name[0] == name[-1] == "`"
     parts = name_parts(name)

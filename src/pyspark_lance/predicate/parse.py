@@ -137,21 +137,21 @@ class _Parser:
         self._columns: dict[tuple[str, ...], Column] = {}
 
     def parse(self) -> Predicate:
-        with self._placed():
+        with self._add_position():
             result = self._disjunction()
         if self._token.kind != "end":
-            raise self._unexpected()
-        with self._placed():
+            raise self._unexpected_error()
+        with self._add_position():
             predicate = build.condition(result, "a filter")
         if depth_of(predicate) > _MAX_DEPTH:
             raise self._too_deep()
         return predicate
 
     def parse_constant(self, wanted: pa.DataType) -> pa.Scalar:
-        with self._placed():
+        with self._add_position():
             result = values.cast(self._disjunction(), wanted, *self._rules)
         if self._token.kind != "end":
-            raise self._unexpected()
+            raise self._unexpected_error()
         if not isinstance(result, Literal):
             raise self._error("a constant is expected")
         return result.scalar
@@ -177,10 +177,10 @@ class _Parser:
 
     def _expect(self, word: str) -> None:
         if not self._take(word):
-            raise self._unexpected(f"expected {word}")
+            raise self._unexpected_error(f"expected {word}")
 
     @contextmanager
-    def _placed(self) -> Iterator[None]:
+    def _add_position(self) -> Iterator[None]:
         """Add the position to errors without one."""
         start = self._token.position
         try:
@@ -193,7 +193,7 @@ class _Parser:
     def _error(self, what: str, hint: str = "") -> InvalidInputError:
         return error_at(self._text, self._token.position, what, hint)
 
-    def _unexpected(self, what: str = "") -> InvalidInputError:
+    def _unexpected_error(self, what: str = "") -> InvalidInputError:
         token = self._token
         shown = "the end" if token.kind == "end" else repr(token.text[:40])
         return self._error(f"{what}, found {shown}" if what else f"unexpected {shown}", _hint())
@@ -220,7 +220,7 @@ class _Parser:
         term: Callable[[], Expression],
         join: Callable[[list[Expression]], Expression],
     ) -> Expression:
-        with self._placed():
+        with self._add_position():
             terms = [term()]
             while self._take(word):
                 terms.append(term())
@@ -228,19 +228,19 @@ class _Parser:
 
     def _negation(self) -> Expression:
         negations = 0
-        with self._placed():
+        with self._add_position():
             while self._take("NOT") or self._take("!"):
                 negations += 1
-            result = self._tested()
+            result = self._parse_test()
             # A double negation has no effect, but its operand must still be a condition.
-            return result if not negations else self._negated(result, negations % 2 == 1)
+            return result if not negations else self._negate_if(result, negations % 2 == 1)
 
-    def _negated(self, term: Expression, negate: bool) -> Expression:
+    def _negate_if(self, term: Expression, negate: bool) -> Expression:
         return build.negation(term) if negate else build.condition(term, "NOT")
 
-    def _tested(self) -> Expression:
+    def _parse_test(self) -> Expression:
         """Parse a value, followed by at most one of the tests IN, BETWEEN, LIKE, IS …."""
-        with self._placed():
+        with self._add_position():
             value = self._value()
             if self._take("IS"):
                 return self._is(value)
@@ -250,7 +250,7 @@ class _Parser:
             if word not in ("IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP"):
                 self._at = start
                 if negate:
-                    raise self._unexpected()
+                    raise self._unexpected_error()
                 return value
             self._at += 1
             if word == "IN":
@@ -275,7 +275,7 @@ class _Parser:
             result = build.comparison("<=>", value, self._value(), *self._rules)
             negate = not negate
         else:
-            raise self._unexpected("expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
+            raise self._unexpected_error("expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
         return build.negation(result) if negate else result
 
     def _between(self, value: Expression) -> Expression:
@@ -345,7 +345,7 @@ class _Parser:
 
     def _value(self, tightness: int = 1) -> Expression:
         """Parse a value whose operators bind at least as tight as ``tightness``."""
-        with self._placed():
+        with self._add_position():
             left = self._operand()
             for _ in range(_MAX_DEPTH):
                 operator = self._token.upper
@@ -396,7 +396,7 @@ class _Parser:
             return self._column()
         if token.kind == "word":
             return self._word(token)
-        raise self._unexpected("expected a value")
+        raise self._unexpected_error("expected a value")
 
     def _word(self, token: Token) -> Expression:
         word, following = token.upper, self._tokens[self._at + 1]
@@ -413,7 +413,7 @@ class _Parser:
             self._at += 1
             return self._hexadecimal()
         if word in _RESERVED:
-            raise self._unexpected("expected a value")
+            raise self._unexpected_error("expected a value")
         if following.text == "(" and following.kind == "operator":
             return self._function()
         return self._column()
@@ -436,18 +436,18 @@ class _Parser:
         path = [identifier(self._next())]
         while self._take("."):
             if self._token.kind not in ("word", "quoted"):
-                raise self._unexpected("expected a name")
+                raise self._unexpected_error("expected a name")
             path.append(identifier(self._next()))
         known = self._columns.get(tuple(path))
         if known is None:
             end, self._at = self._at, start
-            with self._placed():
+            with self._add_position():
                 known = resolve_column(tuple(path), self._schema)
             self._columns[tuple(path)], self._at = known, end
         return known
 
     def _type(self) -> pa.DataType:
-        with self._placed():
+        with self._add_position():
             name = self._next().text
             if self._take("("):
                 numbers = [self._next().text]
@@ -460,7 +460,7 @@ class _Parser:
     def _function(self) -> Expression:
         token = self._token
         name = token.text.lower()
-        with self._placed():
+        with self._add_position():
             self._at += 2
             if name == "cast":
                 value = self._disjunction()
@@ -472,9 +472,9 @@ class _Parser:
             while self._take(","):
                 arguments.append(self._disjunction())
             self._expect(")")
-            return self._called(name, arguments)
+            return self._build_call(name, arguments)
 
-    def _called(self, name: str, arguments: list[Expression]) -> Expression:
+    def _build_call(self, name: str, arguments: list[Expression]) -> Expression:
         count = len(arguments)
         if name in _CASTING_FUNCTIONS and count == 1:
             return values.cast(arguments[0], parse_type(name), *self._rules)

@@ -131,17 +131,17 @@ class _Parts:
         answers: _Results | None = None
         match predicate:
             case Not(term):
-                answers = _negated(self.answers(term))
+                answers = _negate(self.answers(term))
             case And(terms):
                 answers = _all_of([self.answers(term) for term in terms])
             case Or(terms):
-                answers = _negated(_all_of([_negated(self.answers(term)) for term in terms]))
+                answers = _negate(_all_of([_negate(self.answers(term)) for term in terms]))
             case Literal() as constant:
                 answers = self._always(_result_of(constant))
             case IsNull(value):
                 answers = self._is_null(value)
             case Comparison(operator, left, right):
-                answers = self._compared(operator, left, right)
+                answers = self._compare(operator, left, right)
             case In(value, values, has_null):
                 answers = self._among(value, values, has_null)
             case Match("starts_with", value, prefix):
@@ -159,10 +159,10 @@ class _Parts:
         is_value = np.broadcast_to(np.logical_not(bounds.all_null), self._num_parts)
         return _bits(is_null, is_value, nullable=False)
 
-    def _compared(self, operator: str, left: Expression, right: Expression) -> _Results | None:
+    def _compare(self, operator: str, left: Expression, right: Expression) -> _Results | None:
         """Return the results of ``left operator right``; None if nothing is known about a side."""
         if operator in (">", ">="):
-            return self._compared(_MIRRORED[operator], right, left)
+            return self._compare(_MIRRORED[operator], right, left)
         sides = _Sides.of(left, right, self._bounds)
         if sides is None or (operator == "<=>" and sides.may_both_be_null):
             return None
@@ -178,7 +178,7 @@ class _Parts:
         answers = _bits(may_be_true, ~is_true, sides.nullable, sides.all_null)
         if operator == "<=>":
             return _false_for_unknown(answers)
-        return _negated(answers) if operator == "<>" else answers
+        return _negate(answers) if operator == "<>" else answers
 
     def _among(self, value: Expression, values: pa.Array, has_null: bool) -> _Results | None:
         bounds = self._bounds_of(value)
@@ -193,8 +193,8 @@ class _Parts:
             answers = _among_texts(bounds, values)
         else:
             ends = pc.min_max(values)
-            above = self._compared(">=", value, Literal(ends["min"]))
-            below = self._compared("<=", value, Literal(ends["max"]))
+            above = self._compare(">=", value, Literal(ends["min"]))
+            below = self._compare("<=", value, Literal(ends["max"]))
             if above is None or below is None:
                 return None
             # The range may have gaps.
@@ -220,9 +220,9 @@ class _Parts:
     def _among_values(self, value: Expression, values: pa.Array) -> _Results:
         unequal = [self._always(_TRUE)]
         for constant in values:
-            equal = self._compared("=", value, Literal(constant))
-            unequal.append(self._always(_ANY) if equal is None else _negated(equal))
-        return _negated(_all_of(unequal))
+            equal = self._compare("=", value, Literal(constant))
+            unequal.append(self._always(_ANY) if equal is None else _negate(equal))
+        return _negate(_all_of(unequal))
 
     def _bounds_of(self, value: Expression) -> Bounds | None:
         column = ordered_column(value)
@@ -320,7 +320,7 @@ def _result_of(constant: Literal) -> int:
     return _UNKNOWN if value is None else _TRUE if value else _FALSE
 
 
-def _negated(answers: _Results) -> _Results:
+def _negate(answers: _Results) -> _Results:
     return (((answers & _TRUE) << 1) | ((answers & _FALSE) >> 1) | (answers & _UNKNOWN)).astype(
         np.uint8
     )
@@ -368,8 +368,8 @@ def _unknown_for_false(answers: _Results) -> _Results:
 
 def _among_integers(bounds: Bounds, numbers: NDArray[np.int64]) -> _Results:
     """Return the results of a test whether values are among ``numbers``, which ascend."""
-    low = _known(bounds.minimum, _INT64.min)
-    high = _known(bounds.maximum, _INT64.max)
+    low = _as_numbers(bounds.minimum, _INT64.min)
+    high = _as_numbers(bounds.maximum, _INT64.max)
     inside = np.searchsorted(numbers, high, "right") - np.searchsorted(numbers, low, "left")
     # Modulo 2**64 the difference of the ends is correct even if int64 overflows.
     width = high.view(np.uint64) - low.view(np.uint64)
@@ -393,7 +393,7 @@ def _among_texts(bounds: Bounds, values: pa.Array) -> _Results:
     return _bits(high > low, may_be_false, bounds.nullable, bounds.all_null)
 
 
-def _known(ends: pa.Array, otherwise: int) -> NDArray[np.int64]:
+def _as_numbers(ends: pa.Array, otherwise: int) -> NDArray[np.int64]:
     numbers = as_integers(ends).fill_null(plain_scalar(int(otherwise), pa.int64()))
     known: NDArray[np.int64] = plain_numbers(numbers)
     return known

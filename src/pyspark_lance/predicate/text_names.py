@@ -45,7 +45,7 @@ class MentionedNames:
         return cls(frozenset(lower[:-1]), frozenset(lower[-1:]))
 
 
-def mentioned(text: str) -> MentionedNames:
+def find_names(text: str) -> MentionedNames:
     """Return the names in ``text``."""
     qualifiers: set[str] = set()
     ends: set[str] = set()

@@ -28,7 +28,7 @@ def compile_archives(pyspark: Path) -> list[Path]:
     archives = _archives(pyspark)
     for archive in archives:
         remove_compiled([archive])  # of another version of Python
-        with _replaced(archive) as changed:
+        with _replace_archive(archive) as changed:
             _add_compiled(changed, shown=archive)
     return archives
 
@@ -47,7 +47,7 @@ def remove_compiled(archives: list[Path]) -> bool:
             compiled = {name for name in names if name.endswith(".pyc") and name[:-1] in names}
             if compiled:
                 found = True
-                with _replaced(archive, empty=True) as changed:
+                with _replace_archive(archive, empty=True) as changed:
                     _copy(present, changed, names - compiled)
     return found
 
@@ -57,7 +57,7 @@ def _archives(pyspark: Path) -> list[Path]:
 
 
 @contextmanager
-def _replaced(archive: Path, *, empty: bool = False) -> Iterator[Path]:
+def _replace_archive(archive: Path, *, empty: bool = False) -> Iterator[Path]:
     """Yield a new file that replaces the archive at the end.
 
     The archive is not changed in place, since package managers link one file into many
@@ -92,12 +92,12 @@ def _add_compiled(archive: Path, *, shown: Path) -> None:
         for name in [one for one in target.namelist() if one.endswith(".py")]:
             if _NOT_IN_WORKERS in name:
                 continue
-            compiled = _compiled(target.read(name), f"{shown}/{name}", Path(folder))
+            compiled = _compile(target.read(name), f"{shown}/{name}", Path(folder))
             if compiled is not None:
                 target.writestr(zipfile.ZipInfo(f"{name}c"), compiled, zipfile.ZIP_DEFLATED)
 
 
-def _compiled(text: bytes, shown: str, folder: Path) -> bytes | None:
+def _compile(text: bytes, shown: str, folder: Path) -> bytes | None:
     """Compile a module; None for one that this version of Python cannot compile."""
     source = folder / "source.py"
     source.write_bytes(text)

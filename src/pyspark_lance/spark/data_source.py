@@ -104,9 +104,9 @@ class LanceDataSource(DataSource):
 
             check_stream(self.options, read, lambda: self._pin().version)
         if read.changes is not None:
-            from pyspark_lance.spark.source.change_feed_plan import described_feed, feed_schema_of
+            from pyspark_lance.spark.source.change_feed_plan import describe_feed, feed_schema_of
 
-            schema = feed_schema_of(read, described_feed(read, self._pin_feed))
+            schema = feed_schema_of(read, describe_feed(read, self._pin_feed))
         elif read.nearest is not None:
             from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
 

@@ -33,14 +33,14 @@ def check_session(spark: Any, uri: str, *, needs_session: bool) -> Iterator[None
         InvalidInputError: The session was stopped.
     """
     if needs_session and is_stopped(spark):
-        raise _stopped(uri)
+        raise _stopped_error(uri)
     try:
         yield
     except Exception as error:
         says_enough = isinstance(error, LanceError) and _NO_SOURCE not in str(error)
         if says_enough or not is_stopped(spark):
             raise
-        raise _stopped(uri) from None
+        raise _stopped_error(uri) from None
 
 
 def is_stopped(spark: Any) -> bool:
@@ -50,7 +50,7 @@ def is_stopped(spark: Any) -> bool:
     return bool(getattr(spark, "is_stopped", False))  # of Connect
 
 
-def _stopped(uri: str) -> InvalidInputError:
+def _stopped_error(uri: str) -> InvalidInputError:
     return InvalidInputError(
         "the Spark session of this table was stopped",
         uri,

@@ -270,7 +270,7 @@ class FsspecStore(ObjectStore):
         if self._protocol == "s3":
             head = self._read("stat", path, lambda: self._s3(s3_requests.head_object, full))
             return ObjectInfo(path, head["ContentLength"], modification_time(head), _tag(head))
-        info = self._read("stat", path, lambda: self._uncached().info(full))
+        info = self._read("stat", path, lambda: self._uncached_file_system().info(full))
         if info["type"] != "file":
             raise missing(self.uri, path)
         return ObjectInfo(path, int(info["size"]), modification_time(info), _tag(info))
@@ -325,7 +325,9 @@ class FsspecStore(ObjectStore):
         base = self._root + "/"
         try:
             infos = self._read(
-                "list", prefix, lambda: self._uncached().find(base + folder, detail=True)
+                "list",
+                prefix,
+                lambda: self._uncached_file_system().find(base + folder, detail=True),
             )
         except FileNotFoundError:
             return
@@ -416,7 +418,7 @@ class FsspecStore(ObjectStore):
 
         return self._write("open", "", connect)
 
-    def _uncached(self) -> Any:
+    def _uncached_file_system(self) -> Any:
         """Return the file system with an empty cache; not every one can disable caching."""
         fs = self._fs
         fs.invalidate_cache()
@@ -438,7 +440,7 @@ class FsspecStore(ObjectStore):
             [request.end for request in requests],
             on_error="raise",
         )
-        return [_raised_or(answer) for answer in answers]
+        return [_raise_or_return(answer) for answer in answers]
 
     def _fetch(self, path: str, requests: Sequence[ByteRange]) -> Sequence[Buffer]:
         check_path(path)
@@ -637,7 +639,7 @@ def _file_system(protocol: str, url: str, arguments: Mapping[str, Any]) -> tuple
     return found
 
 
-def _raised_or(answer: bytes | Exception) -> bytes:
+def _raise_or_return(answer: bytes | Exception) -> bytes:
     """Return the result; some versions of fsspec return errors instead of raising them."""
     if isinstance(answer, Exception):
         raise answer

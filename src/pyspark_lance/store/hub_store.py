@@ -89,7 +89,7 @@ class HubStore(FsspecStore):
             hint="check the name; private and gated datasets need storage.token or HF_TOKEN",
         )
 
-    def _uncached(self) -> Any:
+    def _uncached_file_system(self) -> Any:
         fs = self._fs
         fs.dircache.clear()  # Only listings: that the repository exists is not asked again.
         return fs

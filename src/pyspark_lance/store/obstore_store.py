@@ -236,7 +236,7 @@ class ObstoreStore(FsspecStore):
         last = ""
         if _may_use_obstore():
             try:
-                for info in self._listed(folder):
+                for info in self._list_folder(folder):
                     yield info
                     last = info.path
             except _OddKeyError:
@@ -245,7 +245,7 @@ class ObstoreStore(FsspecStore):
                 return
         yield from (info for info in super()._list_s3(folder, first) if info.path > last)
 
-    def _listed(self, folder: str) -> Iterator[ObjectInfo]:
+    def _list_folder(self, folder: str) -> Iterator[ObjectInfo]:
         base = f"{self._key_prefix}/" if self._key_prefix else ""
         prefix = base + folder
         pages = obstore.list(self._client, prefix or None, chunk_size=s3_requests.MAX_KEYS_PER_PAGE)

@@ -218,7 +218,7 @@ def _secrets(texts: Mapping[str, str]) -> Iterator[str]:
     """Yield every string in the values that may be a secret, also as encoded in a URL."""
     secrets: set[str] = set()
     for name, text in texts.items():
-        for leaf in _leaves(name, _parsed_json(text)):
+        for leaf in _leaves(name, _parse_json(text)):
             secrets |= {leaf, quote(leaf, safe=""), quote(leaf)}
     # Longest first: one secret may be a part of another.
     yield from sorted((s for s in secrets if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
@@ -235,7 +235,7 @@ def _leaves(name: str, value: Any) -> Iterator[str]:
         yield value
 
 
-def _parsed_json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """The value if the text is JSON of some structure, else the text."""
     if text.startswith(("{", "[")):
         with contextlib.suppress(ValueError):
@@ -424,16 +424,16 @@ _MASK: Final = b"storage options of pyspark-lance"
 
 def mask_options(options: Mapping[str, str]) -> bytes:
     """Return the options as bytes that do not contain their names or values."""
-    return _applied(json.dumps(dict(options)).encode()) if options else b""
+    return _apply_mask(json.dumps(dict(options)).encode()) if options else b""
 
 
 def unmask_options(content: bytes) -> dict[str, str]:
     """Return the options from masked bytes."""
-    options: dict[str, str] = json.loads(_applied(content)) if content else {}
+    options: dict[str, str] = json.loads(_apply_mask(content)) if content else {}
     return options
 
 
-def _applied(content: bytes) -> bytes:
+def _apply_mask(content: bytes) -> bytes:
     mask = hashlib.shake_256(_MASK).digest(len(content))
     mixed = int.from_bytes(content) ^ int.from_bytes(mask)
     return mixed.to_bytes(len(content))

@@ -7,7 +7,7 @@ from local_changes import delete_rows
 from table_access import append, forget_transactions, read_changes, remove_versions, write_table
 
 from pyspark_lance.format.logical_view import logical_schema
-from pyspark_lance.table.columns.change_columns import copied, widen_column
+from pyspark_lance.table.columns.change_columns import copy_column, widen_column
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
 
@@ -125,7 +125,7 @@ def test_dropped_restored_and_widened_column_is_unchanged(path):
     write_table(path, pa.table({"id": [1, 2], "x": pa.array([5, None], pa.int16())}))
     lance.dataset(path).drop_columns(["x"])
     lance.dataset(path, version=1).restore()
-    widen_column(Table(path), "x", pa.int32(), copied("x"))
+    widen_column(Table(path), "x", pa.int32(), copy_column("x"))
     assert changes(path, 2, "netChanges") == []
     shown = [(row["_commit_version"], row["_change_type"], row["x"]) for row in changes(path, 2)]
     assert shown == [

@@ -15,7 +15,7 @@ from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
-from pyspark_lance.table.cdf.envelope import Envelope, envelope_schema, enveloped
+from pyspark_lance.table.cdf.envelope import Envelope, envelope_schema, wrap_batches
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -46,7 +46,7 @@ def changes(path, envelope, start=1, batch_rows=3, mode=Deduplication.DROP_CARRY
         batch_rows=batch_rows,
     )  # fmt: skip
     for task in plan_changes(Table(path), shown, request):
-        yield from enveloped(task.run(), pickle.loads(pickle.dumps(envelope)))
+        yield from wrap_batches(task.run(), pickle.loads(pickle.dumps(envelope)))
 
 
 def rows_of(batches):
@@ -107,4 +107,4 @@ def test_preimages_without_postimages_are_corrupt(path):
             yield from list(task.run())[1:]
 
     with pytest.raises(CorruptFileError, match="old values without new ones"):
-        list(enveloped(halves(), Envelope("uri", ALL, ALL)))
+        list(wrap_batches(halves(), Envelope("uri", ALL, ALL)))

@@ -29,7 +29,11 @@ from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.cdf.change_feed_task import SideReader, UpdateChanges
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.cdf.changed_rows import in_passes
-from pyspark_lance.table.columns.change_columns import add_columns, add_null_columns, computed
+from pyspark_lance.table.columns.change_columns import (
+    add_columns,
+    add_null_columns,
+    compute_columns,
+)
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.scan import plan_scan
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
@@ -105,7 +109,7 @@ class History:
         if self.draw(2):
             add_null_columns(Table(self.path), pa.schema([(name, pa.int64())]))
         else:
-            double = computed(["id"], lambda batch: [pc.multiply(batch["id"], 2)])
+            double = compute_columns(["id"], lambda batch: [pc.multiply(batch["id"], 2)])
             add_columns(Table(self.path), pa.schema([(name, pa.int64())]), double)
 
     def step(self) -> None:

@@ -17,8 +17,8 @@ from table_access import assert_same_rows, read_ours, read_pylance, write_table
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
-    computed,
-    copied,
+    compute_columns,
+    copy_column,
     drop_columns,
     rename_column,
     widen_column,
@@ -98,7 +98,9 @@ class History:
     def add_computed(self):
         name = self.free_name()
         if name:
-            run = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1).cast(pa.int16())])
+            run = compute_columns(
+                ["id"], lambda batch: [pc.add(batch.column("id"), 1).cast(pa.int16())]
+            )
             add_columns(Table(self.path), pa.schema([(name, pa.int16())]), run, SETTINGS)
             self.added(name, lambda row_id: row_id + 1)
 
@@ -130,7 +132,7 @@ class History:
         kind = Snapshot.open(Table(self.path)).schema.field(name).to_arrow().type
         wider = {pa.int16(): pa.int32(), pa.int32(): pa.int64()}.get(kind)
         if wider is not None:
-            widen_column(Table(self.path), name, wider, copied(name))
+            widen_column(Table(self.path), name, wider, copy_column(name))
 
     def rewrite(self):
         names = self.some(self.columns) or self.columns[:1]

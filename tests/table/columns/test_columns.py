@@ -22,8 +22,8 @@ from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
     change_nullability,
-    computed,
-    copied,
+    compute_columns,
+    copy_column,
     drop_columns,
     has_nulls,
     rename_column,
@@ -95,7 +95,7 @@ def data_files(path):
 def test_added_column_has_one_file_per_fragment(path):
     before = read_ours(path)
     schema = pa.schema([("d", pa.int64()), ("t", pa.string())])
-    run = computed(["id"], lambda b: [*doubled(b), pc.cast(b.column("id"), pa.string())])
+    run = compute_columns(["id"], lambda b: [*doubled(b), pc.cast(b.column("id"), pa.string())])
     result = add_columns(Table(path), schema, run)
     assert (result.version, result.num_written_files, result.num_written_rows) == (3, 3, 8)
     assert column(path, "d") == [0, 2, 4, 6, 10, 14, 16, 18]
@@ -131,7 +131,7 @@ def test_columns_of_any_type_can_be_added(tmp_path, values):
     write_table(path, table(6), max_rows_per_file=3)
     lance.dataset(path).delete("id IN (0, 4)")
     indices = lambda batch: pa.array(np.arange(batch.num_rows) % 2)  # noqa: E731
-    run = computed(["id"], lambda batch: [values.take(indices(batch))])
+    run = compute_columns(["id"], lambda batch: [values.take(indices(batch))])
     add_columns(Table(path), pa.schema([("v", values.type)]), run)
     first, second = values.to_pylist()
     assert column(path, "v") == [first, second, first, second]
@@ -143,7 +143,7 @@ def test_deleted_rows_never_have_null_in_required_column(tmp_path):
     write_table(path, pa.table({"id": pa.array(range(200_000), pa.int64())}))
     lance.dataset(path).delete("id < 70000 OR (id > 70000 AND id < 190000) OR id = 199999")
     schema = pa.schema([pa.field("d", pa.int64(), nullable=False)])
-    add_columns(Table(path), schema, computed(["id"], doubled))
+    add_columns(Table(path), schema, compute_columns(["id"], doubled))
     assert column(path, "d") == [140_000, *range(380_000, 399_998, 2)]
     check_both(path)
 
@@ -152,16 +152,16 @@ def test_add_columns_requires_one_value_per_row(small):
     schema, files = pa.schema([("d", pa.int64())]), data_files(small)
 
     def without_last(request):
-        good = computed(["id"], doubled)(request)
+        good = compute_columns(["id"], doubled)(request)
         yield next(iter(good))
 
     with pytest.raises(InvalidInputError, match="values are missing for fragment 1"):
         add_columns(Table(small), schema, without_last)
     with pytest.raises(SchemaMismatchError):
-        text = computed(["id"], lambda b: [pc.cast(b.column("id"), pa.string())])
+        text = compute_columns(["id"], lambda b: [pc.cast(b.column("id"), pa.string())])
         add_columns(Table(small), schema, text)
     with pytest.raises(ZeroDivisionError):
-        add_columns(Table(small), schema, computed(["id"], lambda b: [1 / 0]))
+        add_columns(Table(small), schema, compute_columns(["id"], lambda b: [1 / 0]))
     assert Snapshot.open(Table(small)).version == 1
     assert data_files(small) == files
 
@@ -171,7 +171,7 @@ def test_concurrent_append_requires_only_its_new_fragments(small):
 
     def run(request):
         requests.append((request.read_version, sorted(request.fragments), request.is_partial))
-        yield from computed(["id"], doubled)(request)
+        yield from compute_columns(["id"], doubled)(request)
         if len(requests) == 1:
             write_table(small, table(1))  # fragment 2
             lance.dataset(small).delete("id = 3")  # does not touch the files
@@ -188,7 +188,7 @@ def test_concurrent_append_requires_only_its_new_fragments(small):
 
 def test_new_column_gets_new_id_after_concurrent_add(small):
     def run(request):
-        yield from computed(["id"], doubled)(request)
+        yield from compute_columns(["id"], doubled)(request)
         if Snapshot.open(Table(small)).version == 1:
             add_null_columns(Table(small), pa.schema([("n", pa.int8())]))
 
@@ -201,7 +201,7 @@ def test_new_column_gets_new_id_after_concurrent_add(small):
 
 def test_conflicting_add_column_leaves_no_files(small):
     def run(request):
-        yield from computed(["id"], doubled)(request)
+        yield from compute_columns(["id"], doubled)(request)
         rename_column(Table(small), "x", "xx")
 
     files = data_files(small)
@@ -209,7 +209,7 @@ def test_conflicting_add_column_leaves_no_files(small):
         add_columns(Table(small), pa.schema([("d", pa.int64())]), run)
 
     def always(request):
-        yield from computed(["id"], doubled)(request)
+        yield from compute_columns(["id"], doubled)(request)
         write_table(small, table(1).rename_columns(["id", "xx", "s", "l"]))
 
     settings = CommitSettings(retries=2)
@@ -220,7 +220,7 @@ def test_conflicting_add_column_leaves_no_files(small):
 
 def test_application_version_is_applied_once(small):
     settings = CommitSettings(properties=ApplicationVersion("app", 1).properties())
-    run = computed(["id"], doubled)
+    run = compute_columns(["id"], doubled)
     assert add_columns(Table(small), pa.schema([("d", pa.int64())]), run, settings).version == 2
     files = data_files(small)
     assert add_columns(Table(small), pa.schema([("d", pa.int64())]), run, settings).version is None
@@ -254,7 +254,7 @@ def test_null_column_writes_no_files(path):
 
 def test_drop_keeps_shared_files(path):
     files = files_of(path)
-    add_columns(Table(path), pa.schema([("d", pa.int64())]), computed(["id"], doubled))
+    add_columns(Table(path), pa.schema([("d", pa.int64())]), compute_columns(["id"], doubled))
     assert drop_columns(Table(path), ["d", "s.a", "L"]).version == 4
     assert files_of(path) == files
     assert read_ours(path, system_columns=()).column_names == ["id", "x", "s"]
@@ -337,7 +337,7 @@ def test_indices_follow_renamed_and_dropped_columns(small):
         return {one.name: set(one.fragment_bitmap) for one in Snapshot.open(Table(small)).indices}
 
     everything = {"id_idx": {0, 1}, "x_idx": {0, 1}}
-    add_columns(Table(small), pa.schema([("d", pa.int64())]), computed(["id"], doubled))
+    add_columns(Table(small), pa.schema([("d", pa.int64())]), compute_columns(["id"], doubled))
     add_null_columns(Table(small), pa.schema([("n", pa.int8())]))
     rename_column(Table(small), "x", "y")
     assert coverage() == everything
@@ -358,8 +358,8 @@ def test_indices_follow_renamed_and_dropped_columns(small):
 
 def test_widened_column_gets_new_id_and_files(path):
     before = column(path, "x"), column(path, "l")
-    assert widen_column(Table(path), "x", pa.int64(), copied("x")).version == 3
-    result = widen_column(Table(path), "l", pa.list_(pa.int32()), copied("l"))
+    assert widen_column(Table(path), "x", pa.int64(), copy_column("x")).version == 3
+    result = widen_column(Table(path), "l", pa.list_(pa.int32()), copy_column("l"))
     assert (result.version, result.num_written_files) == (4, 3)
     assert (column(path, "x"), column(path, "l")) == before
     schema = read_ours(path, system_columns=()).schema
@@ -367,10 +367,10 @@ def test_widened_column_gets_new_id_and_files(path):
     check_both(path)
     # The file of the first widening holds nothing else, so it goes.
     number = len(Snapshot.open(Table(path)).manifest.fragments[0].files)
-    widen_column(Table(path), "x", pa.decimal128(20, 0), copied("x"))
+    widen_column(Table(path), "x", pa.decimal128(20, 0), copy_column("x"))
     assert len(Snapshot.open(Table(path)).manifest.fragments[0].files) == number
     check_both(path)
-    assert widen_column(Table(path), "x", pa.decimal128(20, 0), copied("x")).version is None
+    assert widen_column(Table(path), "x", pa.decimal128(20, 0), copy_column("x")).version is None
 
 
 def test_lossy_type_changes_are_refused(small):
@@ -379,18 +379,18 @@ def test_lossy_type_changes_are_refused(small):
         ("x", pa.string()), ("s", pa.string()), ("l", pa.list_(pa.int8())),
     ]:  # fmt: skip
         with pytest.raises(InvalidInputError, match="cannot change"):
-            widen_column(Table(small), name, kind, copied(name))
+            widen_column(Table(small), name, kind, copy_column(name))
     with pytest.raises(InvalidInputError, match="only whole columns"):
-        widen_column(Table(small), "s.a", pa.float64(), copied("s"))
+        widen_column(Table(small), "s.a", pa.float64(), copy_column("s"))
     lance.dataset(small).create_scalar_index("x", "BITMAP")
     with pytest.raises(InvalidInputError, match="x_idx"):
-        widen_column(Table(small), "x", pa.int64(), copied("x"))
-    assert widen_column(Table(small), "x", pa.int32(), copied("x")).version is None
+        widen_column(Table(small), "x", pa.int64(), copy_column("x"))
+    assert widen_column(Table(small), "x", pa.int32(), copy_column("x")).version is None
 
 
 def test_unwritten_column_is_widened_without_files(small):
     add_null_columns(Table(small), pa.schema([("n", pa.int8())]))
-    result = widen_column(Table(small), "n", pa.int64(), copied("n"))
+    result = widen_column(Table(small), "n", pa.int64(), copy_column("n"))
     assert (result.version, result.num_written_files) == (3, 0)
     assert column(small, "n") == [None] * 4
     check_both(small)
@@ -415,7 +415,7 @@ def test_nullable_structs_are_refused_in_2_0_files(tmp_path):
         write_table(path, rows, merge_schema=True)
     # With a value for every row it can be added.
     kind = pa.struct([("k", pa.int64())])
-    run = computed(["id"], lambda b: [pa.StructArray.from_arrays([b.column("id")], ["k"])])
+    run = compute_columns(["id"], lambda b: [pa.StructArray.from_arrays([b.column("id")], ["k"])])
     add_columns(Table(path), pa.schema([("m", kind)]), run)
     lance.dataset(path).delete("id = 1")
     add_columns(Table(path), pa.schema([("m2", kind)]), run)
@@ -426,7 +426,7 @@ def test_nullable_structs_are_refused_in_2_0_files(tmp_path):
 def test_columns_change_without_stable_row_ids(tmp_path):
     path = str(tmp_path / "t.lance")
     write_table(path, table(), max_rows_per_file=4, enable_stable_row_ids=False)
-    add_columns(Table(path), pa.schema([("d", pa.int64())]), computed(["id"], doubled))
+    add_columns(Table(path), pa.schema([("d", pa.int64())]), compute_columns(["id"], doubled))
     drop_columns(Table(path), ["x"])
     dataset = lance.dataset(path)
     dataset.validate()

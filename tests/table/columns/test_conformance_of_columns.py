@@ -18,8 +18,8 @@ from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
-    computed,
-    copied,
+    compute_columns,
+    copy_column,
     drop_columns,
     rename_column,
     widen_column,
@@ -125,7 +125,7 @@ def test_column_changes_match_conformance_table_b(tmp_path):
     new = pa.record_batch({"_rowaddr": pa.array([(1 << 32) + 1], pa.uint64()), "a": ["RC3"]})
     commit_rewritten(plan, request, list(rewrite_columns(request, [new])))
     note(4)
-    times_ten = computed(
+    times_ten = compute_columns(
         ["id"], lambda batch: [pa.compute.multiply(batch.column("id"), 10).cast(pa.int32())]
     )
     add_columns(Table(path), pa.schema([("c", pa.int32())]), times_ten)
@@ -134,7 +134,7 @@ def test_column_changes_match_conformance_table_b(tmp_path):
     note(6)
     rename_column(Table(path), "a", "aa")
     note(7)
-    widen_column(Table(path), "c", pa.int64(), copied("c"))
+    widen_column(Table(path), "c", pa.int64(), copy_column("c"))
     note(8)
     drop_columns(Table(path), ["b"])
     note(9)

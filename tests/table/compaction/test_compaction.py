@@ -45,7 +45,7 @@ from pyspark_lance.table.compaction.compaction_plan import (
 )
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.rows.scan_split import ScanSplit
-from pyspark_lance.table.scan.scan_task import coalesced_fragments
+from pyspark_lance.table.scan.scan_task import coalesce_fragments
 from pyspark_lance.table.tasks import run_local
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
@@ -369,8 +369,8 @@ def test_small_neighbours_are_read_together(tmp_path):
     (task,) = plan_compaction(Table(path), CompactionRequest(), ChangeSettings()).tasks
     slices = [ScanSplit(one, 0, one.physical_rows) for one in task.fragments]
     fields = Snapshot.open(Table(path)).schema.fields
-    assert len(list(coalesced_fragments(slices, fields, 65_536))) == len(slices)
-    assert len(list(coalesced_fragments(slices, fields, 65_536, SMALL_FOR_COMPACTION))) == 1
+    assert len(list(coalesce_fragments(slices, fields, 65_536))) == len(slices)
+    assert len(list(coalesce_fragments(slices, fields, 65_536, SMALL_FOR_COMPACTION))) == 1
     compact(Table(path))
     assert lance.dataset(path).to_table(with_row_id=True).equals(before)
     check_invariants(path)

@@ -33,7 +33,7 @@ from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_co
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
-from pyspark_lance.table.index.segments import moved_addresses
+from pyspark_lance.table.index.segments import map_addresses
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -124,7 +124,7 @@ def test_moved_addresses_are_found_in_several_fragments():
         now = np.concatenate([row_addresses(one.id, np.arange(one.physical_rows)) for one in new])
         others = row_addresses(3, np.arange(4))
         asked = rng.permutation(np.concatenate([others, old]))
-        found = moved_addresses(asked, (ReuseVersion(1, (group,)),))
+        found = map_addresses(asked, (ReuseVersion(1, (group,)),))
         assert sorted(found.tolist()) == sorted([*others.tolist(), *now.tolist()])
 
 

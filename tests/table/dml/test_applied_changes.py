@@ -14,7 +14,7 @@ from random_seeds import seeds
 from row_changes import insert, matched_delete, matched_update
 from table_access import read_changes, read_ours, write_table
 
-from pyspark_lance.commit.application_versions import ApplicationVersion, applied_changes
+from pyspark_lance.commit.application_versions import ApplicationVersion, application_of_source
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.commit_changes import applied_version, with_applied_version
 from pyspark_lance.table.dml.row_change import ChangeResult, ChangeSettings, plan_change
@@ -90,7 +90,7 @@ def apply(path, changes, end):
         matched_update(["x"]),
         insert(["id", "x"], lambda rows: rows[is_there]),
     ]
-    properties = ApplicationVersion(applied_changes("source"), end).properties()
+    properties = ApplicationVersion(application_of_source("source"), end).properties()
     settings = ChangeSettings(properties=properties)
     done = merge_rows(path, source, ["id"], clauses, settings=settings)
     if done.version is None and not plan_change(Table(path), settings).is_done:

@@ -40,7 +40,7 @@ from pyspark_lance.commit import commit_loop, retries
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.store.local_store import LocalOutput
 from pyspark_lance.table.columns.change_columns import add_columns, drop_columns
-from pyspark_lance.table.columns.change_columns import computed
+from pyspark_lance.table.columns.change_columns import compute_columns
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.version.table import Table
@@ -74,7 +74,7 @@ def rewrite():
 def ids(*values):
     return pa.table({{"id": values, "n": [5] * len(values)}})
 
-plus = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1)])
+plus = compute_columns(["id"], lambda batch: [pc.add(batch.column("id"), 1)])
 for name, work in {jobs!r}.items():
     path = os.path.join(root, name)
     driver = os.fork()  # a process of its own, without the time to start one

@@ -113,17 +113,17 @@ def test_keys_of_some_tasks_only_are_not_recorded(path, task):
     schema = Snapshot.open(Table(path)).schema
     known = RowKeys(("id",))
     known.add(rows([1]).to_batches()[0])
-    assert row_keys_property(schema, ("id",), [known.packed()])
-    assert row_keys_property(schema, ("id",), [known.packed(), task]) == {}
-    assert row_keys_property(schema, (), [known.packed()]) == {}
-    assert RowKeys(()).packed() is None
+    assert row_keys_property(schema, ("id",), [known.to_bytes()])
+    assert row_keys_property(schema, ("id",), [known.to_bytes(), task]) == {}
+    assert row_keys_property(schema, (), [known.to_bytes()]) == {}
+    assert RowKeys(()).to_bytes() is None
 
 
 def test_keys_of_some_batches_only_are_not_recorded():
     known = RowKeys(("id",))
     for _ in range(2):
         known.add(rows(range(MAX_ROWS - 1)).to_batches()[0])
-    assert known.packed() is None
+    assert known.to_bytes() is None
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_search_bounds_exclude_no_nearest_row(seed):
     for part in np.array_split(rng.permutation(rows), 4):
         ids = part.astype(np.uint64)
         search_in_parts.add(numbers[part], ids, ids)
-    found = search_in_parts.found()
+    found = search_in_parts.result()
     for number, expected in brute(queries, numbers, metric, k):
         mine = found.distance[found.query == number]
         assert len(mine) == len(expected)
@@ -225,8 +225,8 @@ def test_vectors_distant_from_zero_are_distinguished():
     found = ExactSearch(numbers[4000:4001], Metric.L2, 3)
     ids = np.arange(5000, dtype=np.uint64)
     found.add(numbers, ids, ids)
-    assert found.found().row_id.tolist()[0] == 4000
-    assert sorted(found.found().row_id.tolist()) == [3999, 4000, 4001]
+    assert found.result().row_id.tolist()[0] == 4000
+    assert sorted(found.result().row_id.tolist()) == [3999, 4000, 4001]
 
 
 @pytest.mark.parametrize("metric", list(Metric))
@@ -242,7 +242,7 @@ def test_distances_below_single_precision_are_distinguished(metric):
         [exact_distances(np.tile(q, (20_000, 1)), numbers, metric) for q in queries.astype("f8")]
     )
     best = [np.lexsort((ids, distances))[:5] for distances in every]
-    assert found.found().row_id.tolist() == np.concatenate(best).tolist()
+    assert found.result().row_id.tolist() == np.concatenate(best).tolist()
 
 
 def test_queries_exceeding_one_block_are_answered():
@@ -251,8 +251,8 @@ def test_queries_exceeding_one_block_are_answered():
     ids = np.arange(6000, dtype=np.uint64)
     found = ExactSearch(numbers[:2500], Metric.L2, 1)
     found.add(numbers, ids, ids)
-    assert found.found().row_id.tolist() == list(range(2500))
-    assert not found.found().distance.any()
+    assert found.result().row_id.tolist() == list(range(2500))
+    assert not found.result().distance.any()
 
 
 def test_worst_row_order_uses_bounded_memory():
@@ -264,7 +264,7 @@ def test_worst_row_order_uses_bounded_memory():
         part = slice(first, first + 1000)
         found.add(numbers[part], ids[part], ids[part])
         assert found._num_waiting < 100_000
-    assert found.found().row_id.tolist() == [19_999, 19_998] * 100
+    assert found.result().row_id.tolist() == [19_999, 19_998] * 100
 
 
 def test_equal_rows_are_compared_only_as_needed():
@@ -274,7 +274,7 @@ def test_equal_rows_are_compared_only_as_needed():
     found = ExactSearch(np.tile(numbers[7], (500, 1)), Metric.L2, 3)
     for part in np.array_split(order, 6):
         found.add(numbers[part], part.astype(np.uint64), part.astype(np.uint64))
-    assert found.found().row_id.tolist() == [7, 1000, 1001] * 500
+    assert found.result().row_id.tolist() == [7, 1000, 1001] * 500
     assert found.num_computed < 500 * 30_000 / 100
 
 
@@ -282,7 +282,7 @@ def test_best_equal_rows_of_block_are_found():
     found = ExactSearch(np.ones((500, 8)), Metric.L2, 3)
     ids = np.arange(3000, dtype=np.uint64)
     found.add(np.ones((3000, 8), np.float32), ids, ids)
-    assert found.found().row_id.tolist() == [0, 1, 2] * 500
+    assert found.result().row_id.tolist() == [0, 1, 2] * 500
 
 
 def test_partial_results_merge_by_distance():

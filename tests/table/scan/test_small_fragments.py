@@ -18,7 +18,7 @@ from pyspark_lance.format.column_names import SYSTEM_COLUMNS
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
-from pyspark_lance.table.scan.scan_task import coalesced_fragments
+from pyspark_lance.table.scan.scan_task import coalesce_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -93,7 +93,7 @@ def test_compatible_fragments_are_read_together(path):
     snapshot = Snapshot.open(Table(path))
     version = snapshot.manifest.fragments[0].files[0].file_version
     (task,) = plan_scan(snapshot, ScanRequest(fragments_per_task=FRAGMENTS))
-    runs = list(coalesced_fragments(task.slices, task.fields, task.batch_rows))
+    runs = list(coalesce_fragments(task.slices, task.fields, task.batch_rows))
     assert len(runs) == (len(task.slices) if version == "2.0" else 1)
     assert [one for run_of in runs for one in run_of] == list(task.slices)
 
@@ -136,8 +136,8 @@ def test_files_of_different_versions_are_not_joined(tmp_path):
         table = lance.write_dataset(content()[:ROWS], path, data_storage_version=version)
         name = table.get_fragments()[0].data_files()[0].path
         readers.append(DataFileReader.open(open_store(path), f"data/{name}"))
-    assert DataFileReader.joined(readers[:2]) is None
-    assert DataFileReader.joined(readers[2:]) is None
-    joined = DataFileReader.joined([readers[0], readers[0]])
+    assert DataFileReader.concat(readers[:2]) is None
+    assert DataFileReader.concat(readers[2:]) is None
+    joined = DataFileReader.concat([readers[0], readers[0]])
     assert joined is not None
     assert joined.num_rows == 2 * readers[0].num_rows

@@ -22,7 +22,7 @@ from pyspark_lance.table.index_build.column_indices import (
 )
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.index_build.text_build import index_kind
-from pyspark_lance.table.nearest.exact_search import joined
+from pyspark_lance.table.nearest.exact_search import concat_found
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.text import near_duplicates as search
 from pyspark_lance.table.verify.verify import verify
@@ -70,7 +70,7 @@ def ours(path, queries, k=10, *, condition=None, most=None):
         column, k, most, predicate, project(snapshot.schema, ["id"]), ()
     )
     plan = search.plan_near_duplicates(snapshot, request)
-    found = joined(list(search.near_duplicates(plan, pa.array(queries, pa.string()))))
+    found = concat_found(list(search.near_duplicates(plan, pa.array(queries, pa.string()))))
     return plan, found
 
 

@@ -33,7 +33,7 @@ from pyspark_lance.metafile.manifest_file import latest_version
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.proto import file_pb2, row_ids_pb2
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.columns.change_columns import add_columns, computed
+from pyspark_lance.table.columns.change_columns import add_columns, compute_columns
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.compaction.stable_row_ids import copy_with_stable_row_ids
@@ -170,7 +170,7 @@ def copy(path):
 
 def add_column(path):
     name = f"x{Snapshot.open(Table(path)).version}"
-    plus = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1)])
+    plus = compute_columns(["id"], lambda batch: [pc.add(batch.column("id"), 1)])
     return add_columns(Table(path), pa.schema([(name, pa.int64())]), plus).version
 
 

@@ -14,7 +14,7 @@ from pyspark_lance.errors import InvalidInputError, RetryableCommitError, Schema
 from pyspark_lance.format.operation import Append, Merge, ReserveFragments
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.table.columns.schema_change import merged_schema
+from pyspark_lance.table.columns.schema_change import merge_schemas
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
@@ -210,13 +210,13 @@ def test_merged_schemas_keep_order_names_and_ids():
         pa.schema([("A", pa.int8()), ("s", pa.struct([("k", pa.int8())]))])
     )
     data = pa.schema([("new", pa.int8()), ("a", pa.int8()), ("S", pa.struct([("K", pa.int8())]))])
-    merged = merged_schema(table, data, 10, file_version="2.1")
+    merged = merge_schemas(table, data, 10, file_version="2.1")
     assert [(one.id, one.name) for one in merged.walk()] == [
         (0, "A"),
         (1, "s"),
         (2, "k"),
         (10, "new"),
     ]
-    assert merged_schema(table, data.remove(0), 10, file_version="2.1") is table
+    assert merge_schemas(table, data.remove(0), 10, file_version="2.1") is table
     with pytest.raises(InvalidInputError, match="reserved"):
-        merged_schema(table, pa.schema([("_rowid", pa.int8())]), 10, file_version="2.1")
+        merge_schemas(table, pa.schema([("_rowid", pa.int8())]), 10, file_version="2.1")

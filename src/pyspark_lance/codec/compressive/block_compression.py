@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.checks import reject_unsupported, require
 from pyspark_lance.codec.chunk_buffers import (
     ChunkBuffer,
     ChunkBuffers,
@@ -66,7 +66,7 @@ def decompress(
         return _decompress_lz4(compressed, _most_bytes(values_bytes))
     if scheme == ZSTD:
         return _decompress_zstd(compressed, _most_bytes(values_bytes))
-    return unsupported(f"compression scheme {scheme}")
+    return reject_unsupported(f"compression scheme {scheme}")
 
 
 def _most_bytes(values_bytes: int | None) -> int:
@@ -300,7 +300,7 @@ def block_compressor(scheme: str, level: int | None) -> Callable[[Bytes], bytes]
     return compress
 
 
-def compressed_chunks(values: ValueChunks, scheme: str, level: int | None) -> ValueChunks:
+def compress_chunks(values: ValueChunks, scheme: str, level: int | None) -> ValueChunks:
     """The chunks with their first buffers compressed; the same chunks if that saves nothing.
 
     ``scheme``: ``lz4`` or ``zstd``; ``level``: compression level, None for the default.

@@ -63,7 +63,7 @@ class PageItems:
     def join(cls, parts: Sequence[PageItems]) -> PageItems:
         """The items of several pages of one kind; all are joinable."""
         items = [part.items for part in parts]
-        return cls(_joined_items(items), np.concatenate([part.counts for part in parts]))
+        return cls(_join_items(items), np.concatenate([part.counts for part in parts]))
 
     def look_up(
         self, indices: Values, page_of: NDArray[np.int64], num_values: NDArray[np.int64]
@@ -100,7 +100,7 @@ def _require_in_range(highest: int, count: int) -> None:
     require(highest < count, f"a dictionary index is {highest}, there are {count} items")
 
 
-def _joined_items(parts: Sequence[Values]) -> Values:
+def _join_items(parts: Sequence[Values]) -> Values:
     fixed = [part for part in parts if isinstance(part, FixedWidthValues)]
     if fixed:
         bits = fixed[0].bits_per_value
@@ -145,7 +145,7 @@ def dictionary_block(items: pa.Array) -> DictionaryBlock:
     return DictionaryBlock(flat(bits_per_value(data_type)), values.tobytes(), len(items))
 
 
-def compressed_block(
+def compress_block(
     block: DictionaryBlock, request: DictionaryRequest, *, by_default: bool
 ) -> DictionaryBlock:
     """The block with its content compressed.

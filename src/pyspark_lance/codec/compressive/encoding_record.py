@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.checks import reject_unsupported, require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.levels import LEVEL_BITS, LevelArray
 from pyspark_lance.codec.values import Values, VariableWidthValues
@@ -71,7 +71,7 @@ def flat_bits(encoding: Encoding, what: str) -> int:
 def plain_flat_bits(flat: encodings_v2_1_pb2.Flat) -> int:
     """``bits_per_value`` of Flat buffers, which are never compressed by themselves."""
     if flat.data.scheme:
-        unsupported("flat buffers with compression of their own")
+        reject_unsupported("flat buffers with compression of their own")
     return int(flat.bits_per_value)
 
 

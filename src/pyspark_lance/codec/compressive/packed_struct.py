@@ -241,7 +241,7 @@ def record_chunks(children: list[pa.Array], nulls: NDArray[np.bool_] | None) -> 
     return ValueChunks(encoding, chunks.log2_values, chunks.num_values, chunks.buffers)
 
 
-def packed_rows(children: list[pa.Array], nulls: NDArray[np.bool_] | None) -> StoredStrings:
+def pack_rows(children: list[pa.Array], nulls: NDArray[np.bool_] | None) -> StoredStrings:
     """Pack every row into one value of variable width: fixed fields, lengths, remaining bytes."""
     description = pb.VariablePackedStruct()
     pieces: list[pa.Array] = []

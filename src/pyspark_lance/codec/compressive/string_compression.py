@@ -119,10 +119,10 @@ def smaller_huge_values(
     some = strings.content[int(offsets[0]) : int(offsets[0]) + _SAMPLE_BYTES]
     if len(block_compressor("zstd", None)(some)) > _GAIN * len(some):
         return strings
-    return compressed_values(strings, nulls, "zstd", None)
+    return compress_values(strings, nulls, "zstd", None)
 
 
-def compressed_values(
+def compress_values(
     strings: StoredStrings, nulls: NDArray[np.bool_] | None, scheme: str, level: int | None
 ) -> StoredStrings:
     """Compress every value by itself; nulls stay without any bytes.

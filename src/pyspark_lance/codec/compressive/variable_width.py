@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.checks import reject_unsupported, require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffer, ChunkBuffers, Segments, ValueChunks
 from pyspark_lance.codec.compressive.encoding_record import (
     BlockDecoder,
@@ -115,7 +115,7 @@ def decode_variable_block(block: NDArray[np.uint8], num_values: int) -> Variable
     require(len(block) >= 8, "a block of strings has no header")
     offset_bits = int(block[:4].view("<u4")[0])
     if offset_bits not in OFFSET_TYPES:
-        unsupported(f"string blocks with offsets of {offset_bits} bits (a pre-release form)")
+        reject_unsupported(f"string blocks with offsets of {offset_bits} bits (a pre-release form)")
     kind = OFFSET_TYPES[offset_bits]
     header = 2 * kind.itemsize
     end = header + (num_values + 1) * kind.itemsize
@@ -137,7 +137,7 @@ def variable_bits(encoding: Encoding) -> int:
 
 def _offset_bits(message: Any) -> int:
     if message.values.scheme:
-        unsupported("string buffers with compression of their own")
+        reject_unsupported("string buffers with compression of their own")
     return flat_bits(message.offsets, "string offsets")
 
 

@@ -252,7 +252,7 @@ def control_word_bytes(repetition_bits: int, definition_bits: int) -> int:
     return 0 if bits == 0 else 1 if bits <= 8 else 2 if bits <= 16 else 4
 
 
-def _joined(
+def _join_ranges(
     starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return first and last of the ranges that are fetched together."""
@@ -359,7 +359,7 @@ class FullZipPage:
         """The bytes of each range of rows."""
         starts, ends = self._bytes_of_rows(rows)
         require_decode_memory(int((ends - starts).sum()))
-        first, last = _joined(starts, ends)
+        first, last = _join_ranges(starts, ends)
         bounds = zip(starts[first].tolist(), ends[last].tolist(), strict=True)
         ranges = tuple(BufferRange(DATA_BUFFER, start, end) for start, end in bounds)
         return PagePlan(rows, ranges)

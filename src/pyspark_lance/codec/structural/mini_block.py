@@ -113,8 +113,8 @@ class ChunkTable:
         """The chunks of several pages, each of which has a table."""
         num_chunks = np.array([len(table) for table in tables])
         return cls(
-            _counted_on([table.starts for table in tables]),
-            _counted_on([table.values_before for table in tables]),
+            _running_totals([table.starts for table in tables]),
+            _running_totals([table.values_before for table in tables]),
             np.repeat(np.arange(len(tables)), num_chunks),
             _starts_of([int(table.starts[-1]) for table in tables]),
         )
@@ -186,7 +186,7 @@ class RepetitionIndex:
         """The rows of several pages."""
         num_chunks = [len(part.next_end) for part in parts]
         return cls(
-            _counted_on([part.rows_before for part in parts]),
+            _running_totals([part.rows_before for part in parts]),
             np.concatenate([part.ends_later for part in parts]),
             np.concatenate([part.next_end for part in parts])
             + np.repeat(_starts_of(num_chunks), num_chunks),
@@ -295,7 +295,7 @@ class MiniBlockPage:
 
     def plan(self, rows: RowRanges) -> PagePlan:
         """The chunks that hold the rows, neighbours as one range."""
-        table = self._loaded_table()
+        table = self._load_table()
         if len(table) == 1 and rows.is_single:
             place = BufferRange(CHUNK_BUFFER, 0, int(table.starts[1]))
             return PagePlan(rows, (place,), _FIRST_CHUNK.first, _FIRST_CHUNK)
@@ -310,7 +310,7 @@ class MiniBlockPage:
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
         """Decode the planned chunks together."""
-        table, chunks = self._loaded_table(), plan.chunks
+        table, chunks = self._load_table(), plan.chunks
         assert chunks is not None
         data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         counts = table.values_before[chunks + 1] - table.values_before[chunks]
@@ -343,7 +343,7 @@ class MiniBlockPage:
     def join(cls, pages: Sequence[MiniBlockPage]) -> MiniBlockPage:
         """Join pages to one of their concatenated rows."""
         num_rows = [page.num_rows for page in pages]
-        tables = [page._loaded_table() for page in pages]
+        tables = [page._load_table() for page in pages]
         joined = cls(pages[0]._form, sum(num_rows), sum(page._chunk_bytes for page in pages))
         joined._table = ChunkTable.join(tables)
         items = [page._items for page in pages if page._items is not None]
@@ -354,7 +354,7 @@ class MiniBlockPage:
             joined._index = RepetitionIndex.join(indexes)
         return joined
 
-    def _loaded_table(self) -> ChunkTable:
+    def _load_table(self) -> ChunkTable:
         assert self._table is not None, "load comes before plan"
         return self._table
 
@@ -427,9 +427,9 @@ class MiniBlockPage:
     ) -> Selection:
         """Select the requested slots of the decoded chunks, without lists."""
         if rows.is_single:
-            before = int(self._loaded_table().values_before[chunks[0]])
+            before = int(self._load_table().values_before[chunks[0]])
             return slice(rows.start - before, rows.end - before)
-        values_before = self._loaded_table().values_before
+        values_before = self._load_table().values_before
         decoded_before = np.cumsum(counts) - counts
         # Neighbours are decoded next to each other, so a range stays one.
         first = np.searchsorted(values_before[1:], rows.starts, side="right")
@@ -477,7 +477,7 @@ class MiniBlockPage:
         return select_rows(begin, np.minimum(next_start, level_ends[last]), visible)
 
 
-def _counted_on(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _running_totals(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Running totals that continue from part to part; each starts at 0 and ends at its total."""
     inner = np.concatenate([part[1:] for part in parts])
     bases = np.repeat(_starts_of([int(part[-1]) for part in parts]), [len(p) - 1 for p in parts])

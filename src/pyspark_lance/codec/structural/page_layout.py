@@ -12,7 +12,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.checks import reject_unsupported, require
 from pyspark_lance.codec.compressive.encoding_record import encoding_kind
 from pyspark_lance.codec.levels import Layers
 from pyspark_lance.codec.row_selection import RowRanges
@@ -40,7 +40,7 @@ class BlobPage:
         self.num_rows = num_rows
         self._layers = Layers.from_message(layout.layers)
         if self._layers.num_lists:
-            unsupported("blobs inside of lists")
+            reject_unsupported("blobs inside of lists")
         inner = layout.inner_layout
         require(inner.WhichOneof("layout") == "mini_block_layout", "blob records in no mini-blocks")
         form = MiniBlockForm(inner.mini_block_layout, len(buffer_sizes))
@@ -116,7 +116,7 @@ def make_page_decoder(
     if kind == "blob_layout":
         return BlobPage(layout.blob_layout, num_rows, buffer_sizes)
     require(kind is not None, "the page has no layout, or one of an unknown kind")
-    return unsupported(f"page layout {kind}")
+    return reject_unsupported(f"page layout {kind}")
 
 
 @lru_cache(maxsize=512)

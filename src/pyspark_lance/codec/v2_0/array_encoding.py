@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.checks import reject_unsupported, require
 from pyspark_lance.codec.encoding_requests import EncodingRequest
 from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.codec.v2_0.dictionary import (
@@ -165,7 +165,7 @@ def make_decoder(
         num_bytes = num_values * strings.byte_width
         data = FlatBuffer(_flat_of(strings.bytes, 8), num_bytes, buffers)
         return FixedSizeBinaryDecoder(data, strings.byte_width, data_type, num_values)
-    return unsupported(f"the 2.0 encoding {kind} is not implemented for {data_type}")
+    return reject_unsupported(f"the 2.0 encoding {kind} is not implemented for {data_type}")
 
 
 def make_list_decoder(
@@ -275,7 +275,7 @@ def _flat_of(encoding: pb.ArrayEncoding, bits: int | None) -> pb.Flat:
         encoding = encoding.nullable.no_nulls.values
     kind = encoding.WhichOneof("array_encoding")
     if kind != "flat":
-        unsupported(f"the 2.0 encoding {kind} is not implemented where Flat is expected")
+        reject_unsupported(f"the 2.0 encoding {kind} is not implemented where Flat is expected")
     found = encoding.flat.bits_per_value
     require(bits in (None, found), f"{bits} bits per value are expected, found {found}")
     return encoding.flat

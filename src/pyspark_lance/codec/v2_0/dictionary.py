@@ -69,14 +69,14 @@ class PlainDictionaryDecoder:
 
     def decode(self, start: int, end: int) -> pa.Array:
         """The items that the indices name."""
-        return self._items_of(self._filled(start, end))
+        return self._items_of(self._decode_indices(start, end))
 
     def decode_rows(self, start: int, end: int, positions: NDArray[np.int64]) -> pa.Array:
         """Decode some of the values ``start`` to ``end``, by position in them."""
-        indices = self._filled(start, end)
+        indices = self._decode_indices(start, end)
         return self._items_of(pc.take(indices, plain_array(positions), boundscheck=False))
 
-    def _filled(self, start: int, end: int) -> pa.Array:
+    def _decode_indices(self, start: int, end: int) -> pa.Array:
         """The indices, of which 0 is null."""
         indices = self._indices.decode(start, end)
         return indices.fill_null(plain_scalar(0, indices.type))

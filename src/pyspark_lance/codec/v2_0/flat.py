@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.bit_packing import BLOCK_VALUES, WORD_TYPES, block_words, unpack_blocks
-from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.checks import reject_unsupported, require
 from pyspark_lance.codec.compressive.block_compression import (
     LZ4,
     ZSTD,
@@ -78,7 +78,7 @@ class FlatBuffer:
         self.stored_size = buffers.size(self._index)
         scheme = message.compression.scheme
         if scheme not in _SCHEMES:
-            unsupported(f"the compression {scheme!r} is not implemented")
+            reject_unsupported(f"the compression {scheme!r} is not implemented")
         self._scheme = _SCHEMES[scheme]
         self._decompressed: pa.Buffer | None = None
         if self._scheme is None:
@@ -130,7 +130,7 @@ class FlatDecoder:
             f"values of {bits} bits are stored for the type {data_type}",
         )
         if bits != 1 and bits % 8:
-            unsupported(f"flat values of {bits} bits are not implemented")
+            reject_unsupported(f"flat values of {bits} bits are not implemented")
         self.data_type, self.num_values, self.has_bits = data_type, num_values, bits == 1
         self._bits = bits
         self._alignment = min(bits // 8 & -(bits // 8), _MAX_ARROW_ALIGNMENT)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.checks import reject_unsupported, require
 from pyspark_lance.codec.compressive.packed_struct import record_rows
 from pyspark_lance.codec.decode_memory import allocate
 from pyspark_lance.codec.v2_0.flat import BufferCollector, BufferSlice, PageBuffers, bit_width_of
@@ -63,7 +63,7 @@ def _child_bytes(encoding: pb.ArrayEncoding, data_type: pa.DataType) -> int:
     """Bytes of a child in a record; the stored width and that of the type must agree."""
     bits = _stored_bits(encoding)
     if bits % 8:
-        unsupported(f"packed structs with children of {bits} bits are not implemented")
+        reject_unsupported(f"packed structs with children of {bits} bits are not implemented")
     require(
         0 < bits == bit_width_of(data_type),
         f"packed values of {bits} bits are stored for the type {data_type}",
@@ -80,7 +80,7 @@ def _stored_bits(encoding: pb.ArrayEncoding) -> int:
         return items.dimension * _stored_bits(items.items)
     if kind == "flat":
         return int(encoding.flat.bits_per_value)
-    return unsupported(f"the encoding {kind} inside of a packed struct is not implemented")
+    return reject_unsupported(f"the encoding {kind} inside of a packed struct is not implemented")
 
 
 def _fixed_width_array(data_type: pa.DataType, count: int, data: pa.Buffer) -> pa.Array:

@@ -146,7 +146,7 @@ class _PlainNode(_Leaf):
             return _plain_array(self._type, count, pa.py_buffer(b""))
         pieces = self._file.fetch_checked(self.known_ranges(parts))
         if self._bits % 8 == 0:
-            return _plain_array(self._type, count, pa.py_buffer(_joined(pieces)))
+            return _plain_array(self._type, count, pa.py_buffer(_join_pieces(pieces)))
         bits = [
             np.unpackbits(np.frombuffer(piece, np.uint8), bitorder="little")[skipped:][:wanted]
             for piece, skipped, wanted in (
@@ -206,7 +206,7 @@ class _ListNode(_Leaf):
             for part, offsets in zip(parts, of_parts, strict=True)
             if offsets[0] < offsets[-1]
         ]
-        joined = _joined_offsets(of_parts)
+        joined = _join_offsets(of_parts)
         if self._width == 4 and int(joined[-1]) > _INT32_MAX:
             raise BatchTooLargeError
         stored = pa.py_buffer(joined.astype(f"<i{self._width}", copy=False))
@@ -303,7 +303,7 @@ class _DictionaryNode:
         if not is_variable_type(value_type):
             end = position + -(-count * _plain_bits(value_type) // 8)
             (content,) = self._file.fetch_checked([ByteRange(position, end)])
-            return _plain_array(value_type, count, pa.py_buffer(_joined([content])))
+            return _plain_array(value_type, count, pa.py_buffer(_join_pieces([content])))
         end = position + (count + 1) * _OFFSET_BYTES
         (content,) = self._file.fetch_checked([ByteRange(position, end)])
         positions = np.frombuffer(content, "<i8")
@@ -331,11 +331,11 @@ def read_strings(
     """
     places = [ByteRange(int(run[0]), int(run[-1])) for run in positions if run[0] < run[-1]]
     file.check(places)
-    offsets = _joined_offsets(positions)
+    offsets = _join_offsets(positions)
     if int(offsets[-1]) > _INT32_MAX and not _is_large(data_type):
         raise BatchTooLargeError
     require_decode_memory(int(offsets[-1]))
-    data = pa.py_buffer(_joined(file.fetch(places)))
+    data = pa.py_buffer(_join_pieces(file.fetch(places)))
     validity = None
     if nullable:
         filled = offsets[1:] != offsets[:-1]
@@ -350,7 +350,7 @@ def _is_large(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type))
 
 
-def _joined_offsets(runs: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _join_offsets(runs: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """The offsets of the values of all runs put end to end, from 0 on."""
     lengths = [np.diff(positions) for positions in runs]
     offsets = np.zeros(sum(map(len, lengths)) + 1, np.int64)
@@ -359,7 +359,7 @@ def _joined_offsets(runs: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return offsets
 
 
-def _joined(pieces: Sequence[Buffer]) -> NDArray[np.uint8]:
+def _join_pieces(pieces: Sequence[Buffer]) -> NDArray[np.uint8]:
     """The bytes of all pieces; a view if it is one that Arrow can work on in place."""
     arrays = [np.frombuffer(piece, np.uint8) for piece in pieces if len(piece)]
     if len(arrays) == 1:

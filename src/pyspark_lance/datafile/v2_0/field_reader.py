@@ -41,7 +41,7 @@ from pyspark_lance.codec.v2_0.flat import ArrayDecoder, BufferSlice, bit_width_o
 from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
 from pyspark_lance.codec.v2_0.variable_width import BinaryDecoder, Ends, FsstDecoder, variable_array
 from pyspark_lance.codec.values import is_variable_width
-from pyspark_lance.datafile.blob_values import located
+from pyspark_lance.datafile.blob_values import locate_blobs
 from pyspark_lance.datafile.file_metadata import ARRAY_ENCODING_URL, PageInfo
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.read_plan import PageStarts
@@ -174,7 +174,7 @@ class LeafReader:
         for part in self._pages.locate(start, end):
             with self._pages.errors_of(part.page):
                 decoder = self._pages.decoder(part.page)
-                wider = self._aligned(part)
+                wider = self._align(part)
                 if isinstance(decoder, BinaryDecoder | FsstDecoder):
                     pieces = decoder.all_slices(wider.start, wider.end)
                 else:
@@ -188,7 +188,7 @@ class LeafReader:
         arrays = []
         for part in self._pages.locate(start, end):
             with self._pages.errors_of(part.page):
-                wider = self._aligned(part)
+                wider = self._align(part)
                 array = self._pages.ahead(wider).decode(wider.start, wider.end)
                 arrays.append(charge_decode_memory(_cut_front(array, part.start - wider.start)))
         return _concat(arrays, self._data_type)
@@ -205,7 +205,7 @@ class LeafReader:
     def _read_in_page(self, page: int, rows: RowRanges) -> pa.Array:
         with self._pages.errors_of(page):
             decoder = self._pages.decoder(page)
-            start = self._aligned(PageRange(page, rows.start, rows.end)).start
+            start = self._align(PageRange(page, rows.start, rows.end)).start
             if isinstance(decoder, PlainDictionaryDecoder):
                 return decoder.decode_rows(start, rows.end, rows.to_positions() - start)
             if bit_width_of(self._data_type) and not pa.types.is_struct(self._data_type):
@@ -236,7 +236,7 @@ class LeafReader:
             estimate = max(estimate, estimate_value_bytes(encoding, self._data_type, page.num_rows))
         return max(stored, int(estimate), 1)
 
-    def _aligned(self, part: PageRange) -> PageRange:
+    def _align(self, part: PageRange) -> PageRange:
         """The range itself, or from the last whole byte of bits on."""
         if self._pages.decoder(part.page).has_bits:
             return part._replace(start=part.start - part.start % _BITS_PER_BYTE)
@@ -427,7 +427,7 @@ class _BlobReader:
                 [pa.array(positions), pa.array(sizes)], ["position", "size"], mask=pa.array(is_null)
             )
             if self._wants_file:
-                places = located(self._file, places)
+                places = locate_blobs(self._file, places)
             return pa.StructArray.from_arrays(
                 [pc.struct_field(places, member.name) for member in self._type],
                 fields=list(self._type),

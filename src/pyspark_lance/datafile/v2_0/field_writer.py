@@ -315,11 +315,11 @@ class _PendingRows:
     def take_pages(self) -> Iterator[pa.Array]:
         """The rows, cut so that none but single rows is larger than a page should be."""
         arrays, self.num_bytes = self._held.take(), 0
-        for joined in _joined(arrays):
+        for joined in _join_arrays(arrays):
             yield from _cut(joined, self._bytes_of)
 
 
-def _joined(arrays: Sequence[pa.Array]) -> Iterator[pa.Array]:
+def _join_arrays(arrays: Sequence[pa.Array]) -> Iterator[pa.Array]:
     """Join to one array if possible; dictionaries may be too large for their common index type."""
     if len(arrays) == 1:
         yield arrays[0]

@@ -44,7 +44,13 @@ from pyspark_lance.codec.structural.page_layout import (
     parse_page_layout,
 )
 from pyspark_lance.codec.values import FixedWidthValues, StructValues, ValuesByReference
-from pyspark_lance.datafile.blob_values import EXTERNAL, fetch_v1, fetch_v2, located, logical_v2
+from pyspark_lance.datafile.blob_values import (
+    EXTERNAL,
+    fetch_v1,
+    fetch_v2,
+    locate_blobs,
+    logical_v2,
+)
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.read_plan import PageStarts
@@ -116,7 +122,7 @@ class LeafColumnReader:
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
         """Return the ranges that ``load`` fetches for the rows; empty if all are loaded."""
-        pages = self._page_starts.pages_of(rows.scaled(self._slots_per_row))
+        pages = self._page_starts.pages_of(rows.scale(self._slots_per_row))
         return [
             self._pages[page].buffers[buffer]
             for page in pages
@@ -128,7 +134,7 @@ class LeafColumnReader:
         """Load the bytes of ``state_ranges(rows)``."""
         page = 0
         try:
-            for page in self._page_starts.pages_of(rows.scaled(self._slots_per_row)):
+            for page in self._page_starts.pages_of(rows.scale(self._slots_per_row)):
                 if page not in self._loaded:
                     decoder = self._decoder(page)
                     decoder.load([next(buffers) for _ in decoder.state_buffers])
@@ -138,7 +144,7 @@ class LeafColumnReader:
 
     def plan(self, rows: RowRanges) -> list[PageRead]:
         """Plan the reads of the rows; call ``load`` first."""
-        rows = rows.scaled(self._slots_per_row)
+        rows = rows.scale(self._slots_per_row)
         runs = self._runs(rows)
         bounds = sorted({page for run in runs for page in run})
         return [
@@ -172,7 +178,7 @@ class LeafColumnReader:
         for number in range(0, len(self._pages), step):
             page = self._pages[number]
             with self.errors_of(number):
-                layout = parse_page_layout(self._checked_encoding(number))
+                layout = parse_page_layout(self._check_encoding(number))
                 per_row = estimate_row_bytes(
                     layout, self._data_type, page.num_rows, [r.num_bytes for r in page.buffers]
                 )
@@ -245,7 +251,7 @@ class LeafColumnReader:
         info = self._pages[page]
         with self.errors_of(page):
             decoder = make_page_decoder(
-                self._checked_encoding(page),
+                self._check_encoding(page),
                 num_rows=info.num_rows,
                 buffer_sizes=[r.num_bytes for r in info.buffers],
             )
@@ -262,7 +268,7 @@ class LeafColumnReader:
             page, _ = self._decoders.popitem(last=False)
             self._loaded.discard(page)
 
-    def _checked_encoding(self, page: int) -> bytes:
+    def _check_encoding(self, page: int) -> bytes:
         info = self._pages[page]
         if info.encoding_type_url != PAGE_LAYOUT_URL:
             raise UnsupportedFeatureError(
@@ -333,7 +339,7 @@ class BlobColumn(LeafColumnReader):
         """The blobs of one page; their bytes are fetched on request."""
         descriptors, unraveler = super().decode(read, pieces)
         with self.errors_of(read.page):
-            return self._shown(descriptors), unraveler
+            return self._convert(descriptors), unraveler
 
     def average_row_bytes(self) -> int:
         """Estimate from descriptors, or for bytes from the sizes in the first page that has any."""
@@ -342,10 +348,10 @@ class BlobColumn(LeafColumnReader):
             return super().average_row_bytes() + uri_bytes
         return max(1, self._stored_bytes())
 
-    def _shown(self, descriptors: pa.StructArray) -> pa.Array:
+    def _convert(self, descriptors: pa.StructArray) -> pa.Array:
         if self._wants_descriptor:
             if self._wants_file:
-                descriptors = located(self._file, descriptors)
+                descriptors = locate_blobs(self._file, descriptors)
             children = [pc.struct_field(descriptors, member.name) for member in self._wanted]
             mask = descriptors.is_null() if descriptors.null_count else None
             children = [_without_nulls(child) for child in children]

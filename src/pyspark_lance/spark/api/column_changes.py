@@ -11,15 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.predicate.name_parts import unquoted
+from pyspark_lance.predicate.name_parts import unquote
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.jobs.column_jobs import (
-    converted_column,
     declared_columns,
     expression_columns,
     has_nulls,
-    joined_columns,
+    plan_converted_column,
+    plan_joined_columns,
     stored_type,
 )
 from pyspark_lance.table.columns.change_columns import (
@@ -55,7 +55,7 @@ def add_any_columns(
         return add_null_columns(table, declared, settings)
     snapshot = Snapshot.open(table)
     if isinstance(columns, Mapping):
-        values = {unquoted(name): value for name, value in columns.items()}
+        values = {unquote(name): value for name, value in columns.items()}
         known = set(snapshot.schema.names)
         for name in values:
             if "." in name and name.split(".")[0] in known:
@@ -63,7 +63,7 @@ def add_any_columns(
         with typed_errors(lambda: snapshot.schema.names):
             schema, run = expression_columns(spark, snapshot, values)
     else:
-        schema, run = joined_columns(spark, snapshot, columns)
+        schema, run = plan_joined_columns(spark, snapshot, columns)
     return add_columns(table, schema, run, settings)
 
 
@@ -102,4 +102,6 @@ def change_column(
     snapshot = Snapshot.open(table)
     name = find_field(snapshot.schema, column)[-1].name
     wanted = stored_type(spark, data_type, name)
-    return widen_column(table, column, wanted, converted_column(spark, snapshot, name), settings)
+    return widen_column(
+        table, column, wanted, plan_converted_column(spark, snapshot, name), settings
+    )

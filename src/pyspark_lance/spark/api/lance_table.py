@@ -22,7 +22,7 @@ from pyspark_lance.format.column_names import CREATED_AT, LAST_UPDATED_AT, ROW_I
 from pyspark_lance.format.schema import primary_key
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.metafile.refs_file import Branch, Tag
-from pyspark_lance.predicate.name_parts import unquoted
+from pyspark_lance.predicate.name_parts import unquote
 from pyspark_lance.spark.api.column_changes import add_any_columns, change_column
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder, LanceOptimizeBuilder
 from pyspark_lance.spark.api.public_methods import (
@@ -42,7 +42,7 @@ from pyspark_lance.spark.api.table_creation import (
     create_empty_table,
     table_exists,
 )
-from pyspark_lance.spark.api.table_html import shown_detail, table_html
+from pyspark_lance.spark.api.table_html import show_detail, table_html
 from pyspark_lance.spark.api.text_search import (
     NearDuplicatesOptions,
     TextOptions,
@@ -57,7 +57,7 @@ from pyspark_lance.spark.api.unsupported_attributes import (
 )
 from pyspark_lance.spark.api.vector_search import NearestOptions, nearest_rows
 from pyspark_lance.spark.expressions.column_expressions import Expression
-from pyspark_lance.spark.expressions.expressions import as_expression, quoted
+from pyspark_lance.spark.expressions.expressions import as_expression, quote_name
 from pyspark_lance.spark.jobs.analyze_job import analyze_table
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, MergeRequest
 from pyspark_lance.spark.jobs.stages import run_on_executors
@@ -476,7 +476,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
         if columns is not None:
             if not columns:
                 raise InvalidInputError("a scan needs at least one column")
-            options["columns"] = ",".join(map(quoted, columns))
+            options["columns"] = ",".join(map(quote_name, columns))
         if filter is not None:
             options["filter"] = filter
             options[keys.TIME_ZONE] = session_zone_name(self._spark)
@@ -635,7 +635,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
         options = NearestOptions(
             k, column, metric, filter, columns, nprobes, refineFactor, use_index=useIndex
         )
-        return nearest_rows(self._searched(version, tag, timestamp), queries, options)
+        return nearest_rows(self._searched_table(version, tag, timestamp), queries, options)
 
     def search(  # noqa: PLR0913
         self,
@@ -694,7 +694,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             [(1, 3), (2, 2)]
         """
         options = TextOptions(k, column, filter, columns, operator, coveredOnly)
-        return rows_by_words(self._searched(version, tag, timestamp), query, options)
+        return rows_by_words(self._searched_table(version, tag, timestamp), query, options)
 
     def nearDuplicates(  # noqa: N802, PLR0913
         self,
@@ -747,7 +747,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             [(0.0, 1), (0.0, 2)]
         """
         options = NearDuplicatesOptions(k, column, filter, columns, maxDistance)
-        return near_duplicate_rows(self._searched(version, tag, timestamp), queries, options)
+        return near_duplicate_rows(self._searched_table(version, tag, timestamp), queries, options)
 
     def hybridSearch(  # noqa: N802, PLR0913
         self,
@@ -804,7 +804,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             >>> [row.id for row in found.collect()]
             [1]
         """
-        table = self._searched(version, tag, timestamp)
+        table = self._searched_table(version, tag, timestamp)
         words = TextOptions(k, column, filter, columns, operator)
         options = HybridOptions(vector, k, Fusion.parse(fusion), vectorColumn, metric, candidates)
         return rows_by_words_and_vector(table, text, words, options)
@@ -946,7 +946,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             >>> copy.applyChanges(table.changes(copy.appliedVersion() + 1), "id").numDeletedRows
             1
         """
-        pairs = self._row_changes.applied_keys(keys, rowIdColumn)
+        pairs = self._row_changes.resolve_keys(keys, rowIdColumn)
         return self._row_changes.apply(changes, pairs, source, options)
 
     def appliedVersion(self, source: str = _DEFAULT_SOURCE) -> int:  # noqa: N802
@@ -1035,7 +1035,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             ['id', 'kind', 'amount']
         """
         settings = self._commit_settings(options)
-        return rename_column(self._table, existing, unquoted(new), settings)
+        return rename_column(self._table, existing, unquote(new), settings)
 
     @changes_table(*COMMIT_OPTIONS, refreshes_cache=True)
     def changeColumn(  # noqa: N802
@@ -1939,7 +1939,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             [Row(version=1, numRows=3, stableRowIds=True)]
         """
         rows = detail_rows(self._table, self._version_of(None))
-        return shown_detail(self._frame(rows, DETAIL), rows)
+        return show_detail(self._frame(rows, DETAIL), rows)
 
     def fragments(
         self,
@@ -2359,7 +2359,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
                 "an old version the newest again",
             )
 
-    def _searched(
+    def _searched_table(
         self, version: int | str | None, tag: str | None, timestamp: str | datetime | None
     ) -> SearchedTable:
         at = self._version_of(version, tag, timestamp)

@@ -67,7 +67,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
             >>> merge.whenMatchedUpdate(set={"price": "source.price"}).execute().numUpdatedRows
             1
         """
-        return self._with(Match.MATCHED, RowAction.UPDATE, condition, _required(set, "set"))
+        return self._with(Match.MATCHED, RowAction.UPDATE, condition, _require_values(set, "set"))
 
     def whenMatchedUpdateAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
         """Update matched target rows from the source; columns that it lacks keep their values.
@@ -107,7 +107,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
             >>> insert.execute().numInsertedRows
             1
         """
-        given = _required(values, "values")
+        given = _require_values(values, "values")
         return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, given)
 
     def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
@@ -135,7 +135,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
             >>> late.execute().numUpdatedRows
             2
         """
-        values = _required(set, "set")
+        values = _require_values(set, "set")
         return self._with(Match.NOT_MATCHED_BY_SOURCE, RowAction.UPDATE, condition, values)
 
     def whenNotMatchedBySourceDelete(  # noqa: N802
@@ -197,7 +197,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
         return LanceMergeBuilder(merge, self._run)
 
 
-def _required(values: Mapping[str, object] | None, name: str) -> Mapping[str, Expression]:
+def _require_values(values: Mapping[str, object] | None, name: str) -> Mapping[str, Expression]:
     if not values:
         raise InvalidInputError(f"{name} needs at least one column")
     return {key: as_expression(value) for key, value in values.items()}

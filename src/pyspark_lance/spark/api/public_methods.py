@@ -97,13 +97,13 @@ def checks_calls(kind: _C) -> _C:
         if name.startswith("_") and name != "__init__":
             continue
         if isinstance(member, classmethod):
-            setattr(kind, name, classmethod(_checked(member.__func__)))
+            setattr(kind, name, classmethod(_with_checks(member.__func__)))
         elif inspect.isfunction(member):
-            setattr(kind, name, _checked(member))
+            setattr(kind, name, _with_checks(member))
     return kind
 
 
-def _checked(method: Callable[_P, _T]) -> Callable[_P, _T]:
+def _with_checks(method: Callable[_P, _T]) -> Callable[_P, _T]:
     change: TableChange | None = getattr(method, _CHANGE, None)
     aliases = getattr(method, _ALIASES, {})
     arguments = MethodArguments(method, accepted_options(method) or (), aliases)

@@ -11,7 +11,7 @@ from pyspark_lance.commit.application_versions import (
     APPLICATION_PROPERTY,
     SOURCE_PROPERTY,
     SourceIdentity,
-    applied_changes,
+    application_of_source,
 )
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import ROW_ID
@@ -19,7 +19,7 @@ from pyspark_lance.format.schema import primary_key
 from pyspark_lance.spark.api.cached_tables import refresh_cached
 from pyspark_lance.spark.api.public_methods import naming_table
 from pyspark_lance.spark.api.typed_errors import typed_errors
-from pyspark_lance.spark.expressions.expressions import quoted, readable_columns
+from pyspark_lance.spark.expressions.expressions import quote_name, readable_columns
 from pyspark_lance.spark.jobs.apply_job import apply_once, last_changes
 from pyspark_lance.spark.jobs.merge_job import MergeRequest, add_columns_of_source, merge_once
 from pyspark_lance.spark.options.write_settings import (
@@ -108,7 +108,7 @@ class RowChanges:
         if last.newest is None:
             return ChangeResult()
         if by_version:
-            numbered = {"txnAppId": applied_changes(source), "txnVersion": str(last.newest)}
+            numbered = {"txnAppId": application_of_source(source), "txnVersion": str(last.newest)}
             options, identity = {**options, **numbered}, last.source
         else:  # the number of a batch is not a version of the other table
             identity = SourceIdentity(first=last.source.first)
@@ -119,7 +119,7 @@ class RowChanges:
 
         return self.run(attempt, options, properties={SOURCE_PROPERTY: identity.to_text()})
 
-    def applied_keys(
+    def resolve_keys(
         self, keys: str | Sequence[str] | None, row_id_column: str | None
     ) -> dict[str, str]:
         """Map key columns of the table to columns of changes; by default the primary key.
@@ -151,4 +151,6 @@ class RowChanges:
                 where,
                 'give a condition, as "target.id = source.id", or setPrimaryKey("id") once',
             )
-        return " AND ".join(f"{quoted(self.alias, name)} = source.{quoted(name)}" for name in key)
+        return " AND ".join(
+            f"{quote_name(self.alias, name)} = source.{quote_name(name)}" for name in key
+        )

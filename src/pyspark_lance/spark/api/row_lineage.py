@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_lance.format.column_names import CREATED_AT, LAST_UPDATED_AT, ROW_ID
-from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quote_name
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.sql.metadata_tables import HISTORY, history_row, rows_to_dataframe
 from pyspark_lance.table.history.row_history import ancestor_history, row_history
@@ -43,7 +43,7 @@ def with_commits(rows: DataFrame, table: Table, columns: Sequence[str]) -> DataF
         rows = rows.withColumnRenamed(key, f"{name}Version")
     return rows.select(
         ROW_ID,
-        *map(quoted, columns),
+        *map(quote_name, columns),
         *(
             f"{name}{what}"
             for name in ("created", "updated")
@@ -68,7 +68,7 @@ def row_states(spark: SparkSession, table: Table, row_id: int, version: int | No
             sf.lit(row_state.operation).cast("string").alias("_operation"),
             sf.lit(row_state.user_metadata).cast("string").alias("_userMetadata"),
             sf.lit(row_state.application_id).cast("string").alias("_applicationId"),
-            *map(quoted, row.columns),
+            *map(quote_name, row.columns),
         )
         frame = state if frame is None else frame.unionByName(state, allowMissingColumns=True)
     assert frame is not None  # there is at least one state

@@ -11,14 +11,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import ROW_ID, named
+from pyspark_lance.format.column_names import ROW_ID, find_named
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quote_name
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.times import is_ansi, session_zone_name
-from pyspark_lance.spark.source.read_plan import shown_columns, spark_schema_of
+from pyspark_lance.spark.source.read_plan import spark_schema_of, visible_columns
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -78,10 +78,10 @@ class SearchedTable:
         options = dict(self.read_options)
         chosen = None if names is None else [one for one in names if one.lower() != ROW_ID]
         if chosen:
-            options["columns"] = ",".join(map(quoted, chosen))
+            options["columns"] = ",".join(map(quote_name, chosen))
         read = ReadOptions.parse(options)
         shown = StructType([]) if chosen == [] else spark_schema_of(read, self.snapshot.pinned)
-        schema, system_columns = narrow(shown_columns(read, self.snapshot), shown)
+        schema, system_columns = narrow(visible_columns(read, self.snapshot), shown)
         return ResultColumns(tuple(shown.fields), schema, system_columns)
 
     def predicate(self, condition: str | None) -> Predicate | None:
@@ -104,7 +104,7 @@ def query_column(fields: Sequence[StructField], name: str, values: str) -> str:
     Raises:
         InvalidInputError: There is none, or there are several of which none has this name.
     """
-    own = named(fields, name) or (fields[0] if len(fields) == 1 else None)
+    own = find_named(fields, name) or (fields[0] if len(fields) == 1 else None)
     if own is None:
         shown = ", ".join(field.name for field in fields) or "none"
         raise InvalidInputError(

@@ -25,8 +25,8 @@ from pyspark_lance.spark.api.public_methods import (
     checks_calls,
 )
 from pyspark_lance.spark.api.unsupported_attributes import UnsupportedAttributes
-from pyspark_lance.spark.expressions.expressions import quoted
-from pyspark_lance.spark.jobs.column_jobs import declared_columns, parsed_schema
+from pyspark_lance.spark.expressions.expressions import quote_name
+from pyspark_lance.spark.jobs.column_jobs import declared_columns, parse_schema
 from pyspark_lance.spark.options.hadoop_settings import session_table
 from pyspark_lance.spark.options.option_table import check_properties, to_option_strings
 from pyspark_lance.spark.options.parse_options import WriteOptions
@@ -135,7 +135,7 @@ class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
             )
         kind = dataType
         if isinstance(kind, str):
-            kind = parsed_schema(self._new.spark, f"{quoted(colName)} {kind}").fields[0].dataType
+            kind = parse_schema(self._new.spark, f"{quote_name(colName)} {kind}").fields[0].dataType
         notes = {} if comment is None else {"comment": comment}
         return self._with(
             fields=(*self._new.fields, StructField(colName, kind, nullable, metadata=notes))

@@ -49,7 +49,7 @@ def table_html(table: Table, at: VersionSpec, text: str) -> str:
     return html_or_text(make, text)
 
 
-def shown_detail(frame: DataFrame, rows: Rows) -> DataFrame:
+def show_detail(frame: DataFrame, rows: Rows) -> DataFrame:
     """Make notebooks show the DataFrame of ``detail()`` as a table of names and values."""
     details = {
         name: value

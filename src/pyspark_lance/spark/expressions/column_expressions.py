@@ -18,7 +18,7 @@ from pyspark.sql import Column
 
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.name_parts import NameParts, name_parts
-from pyspark_lance.predicate.text_names import MentionedNames, mentioned
+from pyspark_lance.predicate.text_names import MentionedNames, find_names
 from pyspark_lance.predicate.text_names import equation as equation_of_text
 from pyspark_lance.predicate.text_names import reference as reference_of_text
 from pyspark_lance.predicate.tokens import split_conjuncts
@@ -137,7 +137,7 @@ def names_in(expressions: Iterable[Expression]) -> MentionedNames:
 
 def _own_names(node: Node) -> MentionedNames:
     if node.kind is Kind.TEXT:
-        return mentioned(node.words[0])
+        return find_names(node.words[0])
     if node.kind in (Kind.NAME, Kind.COLUMN):
         return MentionedNames.of(node.words)
     return _ANY if node.kind is Kind.OPAQUE else MentionedNames()

@@ -68,7 +68,9 @@ def with_values(frame: DataFrame, values: Mapping[str, Expression]) -> DataFrame
     """
     # A text may end in a comment.
     texts = [
-        f"{value}\n AS {quoted(name)}" for name, value in values.items() if isinstance(value, str)
+        f"{value}\n AS {quote_name(name)}"
+        for name, value in values.items()
+        if isinstance(value, str)
     ]
     if len(texts) == len(values):
         return frame.selectExpr(*texts)
@@ -86,7 +88,7 @@ def as_expression(value: object) -> Expression:
     return value if isinstance(value, str | Column) else sf.lit(value)
 
 
-def quoted(*parts: str) -> str:
+def quote_name(*parts: str) -> str:
     """Quote a column name for SQL."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
@@ -129,7 +131,7 @@ def reads_of(plan: DmlPlan, condition: Expression | None) -> ReadSet:
     return condition_read_set(plan.snapshot(), pushable_filter(condition, plan.schema))
 
 
-def stored_values(
+def convert_to_stored(
     frame: DataFrame, values: Mapping[str, Expression], schema: LanceSchema
 ) -> dict[str, Expression]:
     """Convert values to the types of their columns.
@@ -142,12 +144,12 @@ def stored_values(
     kinds = [column.dataType for column in with_values(frame, numbered).schema.fields]
     fields = {field.name: field for field in schema.fields if field.name in values}
     return {
-        name: _stored(value, kind, fields[name])
+        name: _convert_value(value, kind, fields[name])
         for (name, value), kind in zip(values.items(), kinds, strict=True)
     }
 
 
-def _stored(value: Expression, kind: DataType, field: Field) -> Expression:
+def _convert_value(value: Expression, kind: DataType, field: Field) -> Expression:
     # JSON is passed as text, blobs as bytes or as descriptors that the writing task resolves.
     wanted = spark_field(logical_field(field, binary_blobs=True)).dataType
     wanted = with_descriptors(wanted, kind)

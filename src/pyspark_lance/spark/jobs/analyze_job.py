@@ -18,7 +18,7 @@ from pyspark.sql import types as kinds
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import by_name, name_hint
 from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
-from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quote_name
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.table.scan.scan_statistics import outdated, statistics_entries
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -52,7 +52,7 @@ def plan_analysis(schema: kinds.StructType, columns: Sequence[str] | None) -> li
     ``columns``: names; None for all columns with ordered types. Raises InvalidInputError: there is
     no such column, or its type has no order.
     """
-    fields = _analysed(schema, columns)
+    fields = _analyzed_fields(schema, columns)
     parts = [fields[at : at + _MAX_COLUMNS] for at in range(0, len(fields), _MAX_COLUMNS)]
     return [
         AnalysisPass(tuple(field.name for field in part), _aggregates(part))
@@ -71,7 +71,9 @@ def _aggregates(fields: Sequence[kinds.StructField]) -> str:
     return f"to_json(named_struct({', '.join(parts)}))"
 
 
-def _analysed(schema: kinds.StructType, columns: Sequence[str] | None) -> list[kinds.StructField]:
+def _analyzed_fields(
+    schema: kinds.StructType, columns: Sequence[str] | None
+) -> list[kinds.StructField]:
     known = (*_NUMBERS, *_TIMES, *_TEXTS)
     if columns is None:
         return [field for field in schema.fields if isinstance(field.dataType, known)]
@@ -93,7 +95,7 @@ def _analysed(schema: kinds.StructType, columns: Sequence[str] | None) -> list[k
 
 
 def _of_column(field: kinds.StructField) -> list[str]:
-    name, kind = quoted(field.name), field.dataType
+    name, kind = quote_name(field.name), field.dataType
     parts = [
         f"'num_nulls', count_if({name} IS NULL)", f"'num_distinct', approx_count_distinct({name})"
     ]  # fmt: skip
@@ -133,7 +135,7 @@ def analyze_table(
 
     found = []
     for one in plan_analysis(rows().schema, columns):
-        part = rows(columns=",".join(map(quoted, one.columns))) if one.columns else rows()
+        part = rows(columns=",".join(map(quote_name, one.columns))) if one.columns else rows()
         found.append(part.selectExpr(one.expression).collect()[0][0])
     return store_statistics(table, snapshot, found, settings)
 

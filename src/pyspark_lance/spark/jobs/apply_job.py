@@ -18,7 +18,7 @@ from pyspark_lance.commit.application_versions import SourceIdentity
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import ROW_ID, sources_of, spellings
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quote_name
 from pyspark_lance.spark.jobs.merge_job import MergeRequest, SparkClause, merge_once
 from pyspark_lance.spark.source.change_feed_plan import SOURCE_KEY
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
@@ -62,7 +62,7 @@ def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
     last = last_change_per_key(changes, tuple(keys.values())).localCheckpoint()
     without_key = sf.lit(False)
     for column in keys.values():
-        without_key = without_key | sf.col(quoted(column)).isNull()
+        without_key = without_key | sf.col(quote_name(column)).isNull()
     time = sf.lit(None)
     if COMMIT_TIMESTAMP in names:
         time = sf.max_by(sf.unix_micros(sf.col(names[COMMIT_TIMESTAMP])), sf.col(COMMIT_VERSION))
@@ -86,7 +86,7 @@ def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
 
 def last_change_per_key(changes: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     """Return the last row of each key, with ``_IS_PRESENT``."""
-    key = [sf.col(quoted(name)) for name in keys]
+    key = [sf.col(quote_name(name)) for name in keys]
     has_rows = ROW_ID in changes.columns
     identity = [sf.col(ROW_ID)] if has_rows else key
     is_present = sf.col(CHANGE_TYPE).isin(
@@ -119,7 +119,8 @@ def apply_once(
     values = _values(last.rows, keys, plan.schema)
     clauses = tuple(_clauses(last, keys, values))
     condition = " AND ".join(
-        f"{quoted(alias, target)} = {quoted(_SOURCE, column)}" for target, column in keys.items()
+        f"{quote_name(alias, target)} = {quote_name(_SOURCE, column)}"
+        for target, column in keys.items()
     )
     merge = MergeRequest(rows.alias(_SOURCE), condition, clauses, alias)
     return with_applied_version(plan, merge_once(spark, plan, merge))
@@ -146,13 +147,13 @@ def _values(rows: DataFrame, keys: Mapping[str, str], schema: LanceSchema) -> di
             f"the table has no column {min(unknown)}",
             hint="add it with addColumns, or drop it from the changes",
         )
-    return {target: quoted(_SOURCE, column) for target, column in values.items()}
+    return {target: quote_name(_SOURCE, column) for target, column in values.items()}
 
 
 def _clauses(
     last: LastChanges, keys: Mapping[str, str], values: Mapping[str, str]
 ) -> list[SparkClause]:
-    is_present = quoted(_SOURCE, _IS_PRESENT)
+    is_present = quote_name(_SOURCE, _IS_PRESENT)
     clauses: list[SparkClause] = []
     if last.has_deleted:
         gone = f"NOT {is_present}" if last.has_rows else None

@@ -20,7 +20,7 @@ from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import (
     as_column,
     named_columns,
-    quoted,
+    quote_name,
     readable_columns,
     refuse_trailing_aliases,
 )
@@ -38,7 +38,7 @@ from pyspark_lance.table.version.table import Table
 _PAYLOAD = "payload binary"
 
 
-def parsed_schema(spark: SparkSession, columns: str | StructType) -> StructType:
+def parse_schema(spark: SparkSession, columns: str | StructType) -> StructType:
     """Parse columns such as ``"a int, b string"``."""
     if isinstance(columns, StructType):
         return columns
@@ -48,7 +48,7 @@ def parsed_schema(spark: SparkSession, columns: str | StructType) -> StructType:
 def stored_type(spark: SparkSession, kind: str | DataType, name: str) -> pa.DataType:
     """Return the Arrow type in which values of a Spark type are stored."""
     if isinstance(kind, str):
-        schema = parsed_schema(spark, f"{quoted(name)} {kind}")
+        schema = parse_schema(spark, f"{quote_name(name)} {kind}")
     else:
         schema = StructType([StructField(name, kind)])
     return stored_schema(schema, {}, existing=None, overwrite=False).field(0).type
@@ -64,7 +64,7 @@ def declared_columns(
     ``columns``: ``"a int not null, b string"`` or a StructType; ``column_types``: options
     ``<column>.<kind>``.
     """
-    schema = parsed_schema(spark, columns)
+    schema = parse_schema(spark, columns)
     return stored_schema(
         schema,
         column_types,
@@ -96,7 +96,7 @@ def expression_columns(
 
     def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
         rows = _scan(spark, snapshot.table, request.read_version, columns, _only(request))
-        return _written(request, rows.select(ROW_ADDRESS, *values))
+        return _write_columns(request, rows.select(ROW_ADDRESS, *values))
 
     return schema, run
 
@@ -106,7 +106,7 @@ def _new_columns(spark: SparkSession, schema: StructType) -> pa.Schema:
     return stored_schema(schema, {}, existing=None, overwrite=False, case_sensitive=sensitive)
 
 
-def joined_columns(
+def plan_joined_columns(
     spark: SparkSession, snapshot: Snapshot, frame: DataFrame
 ) -> tuple[pa.Schema, RunColumns]:
     """Plan new columns with values of another DataFrame, joined by ``_rowid``.
@@ -123,7 +123,8 @@ def joined_columns(
     others = frame.drop(row_id)
     schema = _new_columns(spark, others.schema)
     source = frame.select(
-        sf.col(quoted(row_id)).cast("bigint").alias(key), *(quoted(name) for name in schema.names)
+        sf.col(quote_name(row_id)).cast("bigint").alias(key),
+        *(quote_name(name) for name in schema.names),
     )
 
     def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
@@ -131,22 +132,22 @@ def joined_columns(
             spark, request.table, request.read_version, [ROW_ID, ROW_ADDRESS], _only(request)
         ).select(sf.col(ROW_ID).alias(f"{key}_target"), sf.col(ROW_ADDRESS).alias(f"{key}_place"))
         joined = rows.join(source, sf.col(f"{key}_target") == sf.col(key), "left").select(
-            sf.col(f"{key}_place").alias(ROW_ADDRESS), *(quoted(name) for name in schema.names)
+            sf.col(f"{key}_place").alias(ROW_ADDRESS), *(quote_name(name) for name in schema.names)
         )
         together = joined.repartition(sf.shiftright(sf.col(ROW_ADDRESS), 32))
-        return _written(request, together.sortWithinPartitions(ROW_ADDRESS))
+        return _write_columns(request, together.sortWithinPartitions(ROW_ADDRESS))
 
     return schema, run
 
 
-def converted_column(spark: SparkSession, snapshot: Snapshot, name: str) -> RunColumns:
+def plan_converted_column(spark: SparkSession, snapshot: Snapshot, name: str) -> RunColumns:
     """Plan a column with the values of the column ``name`` in the requested type."""
 
     def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
         rows = _scan(
             spark, request.table, request.read_version, [name, ROW_ADDRESS], _only(request)
         )
-        return _written(request, rows.select(ROW_ADDRESS, quoted(name)))
+        return _write_columns(request, rows.select(ROW_ADDRESS, quote_name(name)))
 
     return run
 
@@ -155,9 +156,9 @@ def has_nulls(spark: SparkSession, snapshot: Snapshot, fields: tuple[Field, ...]
     """Return whether a row has a null in a column, or in a field of a struct that is not null."""
     names = [field.name for field in fields]
     rows = _scan(spark, snapshot.table, snapshot.version, names[:1], None)
-    condition: Column = sf.col(quoted(*names)).isNull()
+    condition: Column = sf.col(quote_name(*names)).isNull()
     for depth in range(1, len(names)):
-        condition &= sf.col(quoted(*names[:depth])).isNotNull()
+        condition &= sf.col(quote_name(*names[:depth])).isNotNull()
     return bool(rows.where(condition).limit(1).count())
 
 
@@ -167,7 +168,7 @@ def _scan(
     """Scan columns of a version with one partition per fragment."""
     options = storage_options_of(table)
     options["version"] = str(version)
-    options["columns"] = ",".join(quoted(name) for name in columns)
+    options["columns"] = ",".join(quote_name(name) for name in columns)
     options["fragmentsPerPartition"] = "1"
     if condition is not None:
         options["filter"] = condition
@@ -185,7 +186,7 @@ def _only(request: ColumnFilesRequest) -> str | None:
     return " OR ".join(terms)
 
 
-def _written(request: ColumnFilesRequest, rows: DataFrame) -> list[ColumnFile]:
+def _write_columns(request: ColumnFilesRequest, rows: DataFrame) -> list[ColumnFile]:
     """Run the job and return one description per fragment."""
     messages = map_rows(rows, partial(_write, request), _PAYLOAD).collect()
     return [column_file for message in messages for column_file in pickle.loads(message["payload"])]

@@ -34,7 +34,7 @@ from pyspark_lance.table.dml.row_change import (
     RowAction,
     choose_rewrite,
 )
-from pyspark_lance.table.dml.run_changes import packed_changes, run_changes, run_pieces
+from pyspark_lance.table.dml.run_changes import pack_changes, run_changes, run_pieces
 from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_array
 from pyspark_lance.table.rows.packed_rows import unpack_rows
@@ -52,7 +52,7 @@ class MergeChanges:
     is_small: bool = False  # Few rows of the table change; only known of packed ones.
     keys: SourceKeys | None = None  # Of the source, if they are known.
 
-    def moved(self, plan: DmlPlan, *, one_match_each: bool) -> RowChanges:
+    def move_rows(self, plan: DmlPlan, *, one_match_each: bool) -> RowChanges:
         """Move changed rows to new files; commit nothing."""
         run = partial(run_pieces, is_small=self.is_small) if self.is_packed else run_changes
         runner = SparkStages(self.frame.sparkSession)
@@ -82,7 +82,7 @@ def run_by_columns(
     def packed() -> DataFrame:
         if changes.is_packed:
             return changes.frame
-        return packed_changes(
+        return pack_changes(
             SparkStages(changes.frame.sparkSession), plan, changes.clauses, changes.frame
         )
 
@@ -106,7 +106,7 @@ def run_by_columns(
     ]
     values = [StructField(name, kind) for name, kind in zip(names, kinds, strict=True)]
     schema = StructType([StructField(ROW_ADDRESS, LongType()), *values])
-    unpacked = map_in_arrow(frame, partial(_unpacked, plan.table, schema), schema)
+    unpacked = map_in_arrow(frame, partial(_unpack_changes, plan.table, schema), schema)
     return choice, run_rewrite_job(plan, names, unpacked)
 
 
@@ -131,7 +131,7 @@ def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @clean_iterator
-def _unpacked(
+def _unpack_changes(
     table: Table, schema: StructType, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     trim_worker_overhead()

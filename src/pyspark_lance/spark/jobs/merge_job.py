@@ -21,7 +21,7 @@ from pyspark_lance.format.column_names import (
     ROW_ADDRESS,
     ROW_ID,
     SYSTEM_COLUMNS,
-    matched,
+    match_names,
     sources_of,
     spellings,
 )
@@ -36,11 +36,11 @@ from pyspark_lance.spark.expressions.column_expressions import (
 )
 from pyspark_lance.spark.expressions.expressions import (
     as_column,
+    convert_to_stored,
     named_columns,
-    quoted,
+    quote_name,
     readable_columns,
     refuse_trailing_aliases,
-    stored_values,
     with_values,
 )
 from pyspark_lance.spark.jobs.merge_columns import MergeChanges, run_by_columns
@@ -136,27 +136,27 @@ class _SourceKeys:
 
 def merge_once(spark: SparkSession, plan: DmlPlan, merge: MergeRequest) -> PreparedCommit:
     """Run one attempt, except its commit."""
-    source = _aliased_source(merge)
+    source = _alias_source(merge)
     merge = _with_defaults(merge, source, plan.schema)
     condition = parse_merge_condition(merge.condition, merge.alias, plan.schema)
     keys = usable_pairs(plan, source, condition.pairs)
     plan = replace(plan, row_keys=tuple(pair.target for pair in keys))
     changes = _plain_changes(spark, plan, merge, source, condition)
     if changes is None:
-        changes = _joined_changes(spark, plan, merge, source, condition)
+        changes = _plan_join(spark, plan, merge, source, condition)
     in_condition = named_columns([merge.condition], readable_columns(plan.schema))
     reads = _reads(plan, merge, source, condition, changes.keys)
     try:
         choice, written = run_by_columns(plan, merge.rewrite, changes)
         if not isinstance(written, MergeChanges):
             return with_rewrite_choice(partial(commit_rewrite, plan, *written, reads=reads), choice)
-        done = written.moved(plan, one_match_each=one_match_each(merge.clauses))
+        done = written.move_rows(plan, one_match_each=one_match_each(merge.clauses))
     except RepeatedRowError as error:
         choice = None
         done = RowChanges(
             plan, (FragmentDeletions(error.address >> 32, 0, repeated=error.address),)
         )
-    shown = _shown_keys(merge.condition, in_condition)
+    shown = _without_qualifiers(merge.condition, in_condition)
     by = [pair.target for pair in condition.pairs]
     is_all = condition.is_whole and condition.target_filter is None
     merged = check_merge(
@@ -214,7 +214,7 @@ def _plain_changes(
     )
 
 
-def _joined_changes(
+def _plan_join(
     spark: SparkSession,
     plan: DmlPlan,
     merge: MergeRequest,
@@ -233,12 +233,12 @@ def _joined_changes(
     for clause in clauses:
         texts += [*clause.values.values(), *_conditions(clause)]
         if clause.action is RowAction.UPDATE:
-            texts += map(quoted, struct_columns(clause.values, plan.schema))
+            texts += map(quote_name, struct_columns(clause.values, plan.schema))
     only_updates = all(clause.action is RowAction.UPDATE for clause in clauses)
     by_columns = only_updates and merge.rewrite is not RewriteMode.ROWS
     if by_columns:
         # A row keeps the value of a column that its clause does not set.
-        texts += map(quoted, _columns_of_some(clauses, plan.schema))
+        texts += map(quote_name, _columns_of_some(clauses, plan.schema))
     join_type = _join_type(clauses)
     # Unmatched rows are unchanged, unless a clause applies to them.
     narrowed = condition.target_filter if join_type in ("inner", "left_outer") else None
@@ -247,7 +247,7 @@ def _joined_changes(
     refuse_trailing_aliases(joined, texts)
     described, changes = _changes(joined, clauses, plan.schema, merge.alias, keep=by_columns)
     asks = by_columns or bool(primary_key(plan.schema))
-    unchanged = _unchanged(plan, merge, given, condition) if asks else frozenset()
+    unchanged = _unchanged_keys(plan, merge, given, condition) if asks else frozenset()
     return MergeChanges(
         tuple(replace(clause, same=unchanged) for clause in described),
         changes,
@@ -265,7 +265,7 @@ def _columns_of_some(clauses: Sequence[SparkClause], schema: LanceSchema) -> lis
     return sorted(name for name in every if not all(name in columns for columns in sets))
 
 
-def _unchanged(
+def _unchanged_keys(
     plan: DmlPlan, merge: MergeRequest, source: DataFrame, condition: MergeCondition
 ) -> frozenset[str]:
     """Return the keys that are only assigned the value that they match."""
@@ -290,7 +290,7 @@ def _unchanged(
     )
 
 
-def _shown_keys(condition: Expression, keys: Sequence[str]) -> list[str]:
+def _without_qualifiers(condition: Expression, keys: Sequence[str]) -> list[str]:
     """Return the keys without those that are only a qualifier before a dot."""
     ends = names_in([condition]).ends
     return [name for name in keys if name.lower() in ends]
@@ -303,7 +303,7 @@ def _conditions(clause: SparkClause) -> list[Expression]:
 # The two sides ------------------------------------------------------------------------------
 
 
-def _aliased_source(merge: MergeRequest) -> DataFrame:
+def _alias_source(merge: MergeRequest) -> DataFrame:
     """Return the source, with the alias ``source`` if expressions use it and it has none."""
     texts: list[Expression] = [merge.condition]
     for clause in merge.clauses:
@@ -319,7 +319,7 @@ def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:
     """Add a marker column to the source, and copies of its columns with reserved names."""
     source_names = sources_of((field.name for field in schema.fields), source.columns)
     again = (
-        f"{quoted(source_names[field.name])} AS {_SOURCE_COLUMN}{number}"
+        f"{quote_name(source_names[field.name])} AS {_SOURCE_COLUMN}{number}"
         for number, field in enumerate(schema.fields)
         if field.name in source_names
     )
@@ -358,7 +358,7 @@ def _target(
         else scan_of_keys(spark, plan, columns, keys.pairs, keys.key_filter, condition)
     )
     system = {CHANGED_ROW_ID: ROW_ID, CHANGED_ADDRESS: ROW_ADDRESS}
-    return with_values(rows, {name: quoted(name) for name in named} | system).alias(alias)
+    return with_values(rows, {name: quote_name(name) for name in named} | system).alias(alias)
 
 
 def _join_type(clauses: Sequence[SparkClause]) -> str:
@@ -399,7 +399,7 @@ def _with_defaults(merge: MergeRequest, source: DataFrame, schema: LanceSchema) 
         else:
             named = {targets.of(key)[0] for key in clause.values}
             missing = {name: text for name, text in texts.items() if name not in named}
-        defaults = {quoted(name): text for name, text in missing.items()}
+        defaults = {quote_name(name): text for name, text in missing.items()}
         return replace(clause, values={**clause.values, **defaults})
 
     clauses = tuple(
@@ -444,7 +444,7 @@ def _changes(
             if clause.action in (RowAction.UPDATE, RowAction.INSERT)
             else {}
         )
-        assigned.append(stored_values(joined, columns, schema))
+        assigned.append(convert_to_stored(joined, columns, schema))
     blobs = {field.name for field in schema.fields if any(part.is_blob for part in field.walk())}
     assigned = _blobs_of_one_type(joined, assigned, blobs)
     if counts_unapplied_matches(clauses):
@@ -500,7 +500,7 @@ def _value_of(
     texts = [value for _, value in steps if isinstance(value, str)]
     if is_set_by_all and len(texts) == len(steps) and len(set(texts)) == 1:
         return texts[0]
-    kept = None if alias is None or is_set_by_all else quoted(alias, name)
+    kept = None if alias is None or is_set_by_all else quote_name(alias, name)
     if len(texts) == len(steps):
         # A value may end in a comment.
         whens = " ".join(f"WHEN {CLAUSE} = {number} THEN {value}\n" for number, value in steps)
@@ -546,7 +546,7 @@ def _missing(merge: MergeRequest, schema: LanceSchema) -> StructType:
 
 def _besides(given: StructType, known: StructType) -> StructType:
     """Return the columns, and fields of structs, of ``given`` that ``known`` lacks."""
-    pairs = matched(given.names, known.names)
+    pairs = match_names(given.names, known.names)
     fields = []
     for field in given.fields:
         kind = known[pairs[field.name]].dataType if field.name in pairs else None

@@ -25,7 +25,7 @@ from pyspark_lance.plain_values import plain_array, single_value
 from pyspark_lance.spark.jobs.stages import Batches, map_in_arrow, map_rows, over_tasks, stage
 from pyspark_lance.spark.source.scan_rows import to_spark_batch
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
-from pyspark_lance.table.nearest.exact_search import Found, FoundRows, joined
+from pyspark_lance.table.nearest.exact_search import Found, FoundRows, concat_found
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.search_plan import NearestPlan
 from pyspark_lance.table.nearest.search_task import (
@@ -120,7 +120,9 @@ def _units(tasks: Sequence[_Task], num_queries: int) -> tuple[_Unit, ...]:
 def _search(units: Iterable[_Unit], queries: Queries) -> Found:
     searches = (VectorSearch((unit.task,), queries.part(unit.first, unit.end)) for unit in units)
     found = list(run_local(searches))
-    return Found(joined([one.exact for one in found]), joined([one.candidates for one in found]))
+    return Found(
+        concat_found([one.exact for one in found]), concat_found([one.candidates for one in found])
+    )
 
 
 def _search_once(queries: Queries, finish: _Finish, units: Iterable[_Unit]) -> Batches:

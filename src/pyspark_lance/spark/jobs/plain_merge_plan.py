@@ -13,7 +13,7 @@ from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.spark.expressions.column_expressions import Expression, node_of, reference
-from pyspark_lance.spark.expressions.expressions import quoted, with_values
+from pyspark_lance.spark.expressions.expressions import quote_name, with_values
 from pyspark_lance.spark.jobs.semi_join import MergeCondition, SourceNames, usable_pairs
 from pyspark_lance.spark.jobs.update_job import AssignedTargets
 from pyspark_lance.spark.types.blob_types import has_descriptors, with_descriptors
@@ -51,7 +51,11 @@ def plain_merge(
     keys = [columns.place(pair.source) for pair in condition.pairs]
     values: dict[Match, dict[str, int]] = {}
     for match, clause in by_match.items():
-        places = columns.every() if clause.values is every else columns.assigned(clause.values)
+        places = (
+            columns.every()
+            if clause.values is every
+            else columns.resolve_assignments(clause.values)
+        )
         if places is None:
             return None
         values[match] = places
@@ -68,7 +72,7 @@ def plain_merge(
         updates=values.get(Match.MATCHED, {}),
         inserts=None if new is None else values[Match.NOT_MATCHED],
     )
-    return merge, columns.selected()
+    return merge, columns.select_columns()
 
 
 def _spark_version(spark: SparkSession) -> tuple[int, ...]:
@@ -98,13 +102,13 @@ class _SourceColumns:
             return None
         if not qualifier and name in self._targets:
             return None  # ambiguous in Spark
-        if self._meanings.named(parts) is None:
+        if self._meanings.find(parts) is None:
             return None
         return self._place_of(name)
 
     def _place_of(self, name: str) -> int | None:
         """Return the position of a source column; None if the name is ambiguous."""
-        column = self._meanings.named((name,))
+        column = self._meanings.find((name,))
         if column is None:
             return None
         return self._places.setdefault(column.name, len(self._places))
@@ -120,7 +124,7 @@ class _SourceColumns:
                 places[field.name] = place
         return places or None
 
-    def assigned(self, values: Mapping[str, Expression]) -> dict[str, int] | None:
+    def resolve_assignments(self, values: Mapping[str, Expression]) -> dict[str, int] | None:
         """Return the values that a clause assigns; None if some are not plain."""
         places: dict[str, int] = {}
         targets = AssignedTargets(self._schema)
@@ -132,9 +136,9 @@ class _SourceColumns:
             places[name] = place
         return places
 
-    def selected(self) -> DataFrame:
+    def select_columns(self) -> DataFrame:
         """Select the columns in the order of their positions, named by number."""
-        names = {f"c{place}": quoted(name) for name, place in self._places.items()}
+        names = {f"c{place}": quote_name(name) for name, place in self._places.items()}
         return with_values(self._source, names)
 
 
@@ -142,7 +146,7 @@ def _fits(
     columns: _SourceColumns, values: Iterable[Mapping[str, int]], schema: LanceSchema
 ) -> bool:
     """Return whether all values have the stored types of their columns."""
-    selected = columns.selected().schema.fields
+    selected = columns.select_columns().schema.fields
     fields = {field.name: field for field in schema.fields}
     given = [(name, selected[place].dataType) for one in values for name, place in one.items()]
     kinds = dict(given)

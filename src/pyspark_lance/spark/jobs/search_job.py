@@ -99,9 +99,9 @@ def search_texts(spark: SparkSession, output: TextOutput) -> DataFrame:
     tasks = output.plan.tasks
     if len(tasks) < 2 or sum(task.num_rows for task in tasks) <= _SMALL_ROWS:
         at_once = [tasks] if tasks else []
-        return over_tasks(spark, at_once, partial(_found_at_once, output), output.schema)
+        return over_tasks(spark, at_once, partial(_search_at_once, output), output.schema)
     found = payloads_of_tasks(spark, tasks).repartition(1)
-    return map_in_arrow(found, stage(partial(_merged, output)), output.schema)
+    return map_in_arrow(found, stage(partial(_merge_results, output)), output.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def search_both(spark: SparkSession, output: HybridOutput) -> DataFrame:
     plan = output.plan
     vectors = [VectorSearch((task,), plan.queries) for task in plan.vector.tasks]
     found = payloads_of_tasks(spark, [*plan.text.tasks, *vectors]).repartition(1)
-    return map_in_arrow(found, stage(partial(_fused, output)), output.schema)
+    return map_in_arrow(found, stage(partial(_fuse_results, output)), output.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +147,19 @@ def search_duplicates(spark: SparkSession, output: NearDuplicatesOutput, text: s
     if len(searches) < 2:
         return over_tasks(spark, searches, partial(_duplicates_once, output), output.schema)
     found = payloads_of_tasks(spark, searches).repartition(1)
-    return map_in_arrow(found, stage(partial(_merged_duplicates, output)), output.schema)
+    return map_in_arrow(found, stage(partial(_merge_duplicates, output)), output.schema)
 
 
 # On executors ----------------------------------------------------------------------------------
 
 
-def _found_at_once(output: TextOutput, units: Iterable[tuple[TextTask, ...]]) -> Batches:
+def _search_at_once(output: TextOutput, units: Iterable[tuple[TextTask, ...]]) -> Batches:
     for tasks in units:
         rows = merge_matches(output.plan.merge, [task.run() for task in tasks])
         yield from ranked_batches(output.plan.fetch, output.schema, rows)
 
 
-def _merged(output: TextOutput, batches: Batches) -> Batches:
+def _merge_results(output: TextOutput, batches: Batches) -> Batches:
     parts: list[TextMatches] = load_payloads(batches)
     rows = merge_matches(output.plan.merge, parts)
     yield from ranked_batches(output.plan.fetch, output.schema, rows)
@@ -179,13 +179,13 @@ def _of_queries(output: BatchOutput, own: pa.RecordBatch, found: RowsByQuery) ->
 
     def leading(part: slice) -> list[pa.Array]:
         columns = take_rows(own, found.query[part]).columns
-        return [*columns, *_found_columns(ranks[part], found.rows.at(part))]
+        return [*columns, *_result_columns(ranks[part], found.rows.at(part))]
 
     num_leading = output.num_own + len(SEARCH_COLUMNS)
     return result_batches(output.plan.fetch, output.schema, num_leading, found.rows, leading)
 
 
-def _found_columns(ranks: NDArray[np.int32], rows: ScoredRows) -> tuple[pa.Array, ...]:
+def _result_columns(ranks: NDArray[np.int32], rows: ScoredRows) -> tuple[pa.Array, ...]:
     """Return the columns of ``SEARCH_COLUMNS``."""
     return plain_array(ranks), plain_array(rows.score), system_array(rows.row_id)
 
@@ -200,14 +200,14 @@ def ranked_batches(
     ranks = np.arange(1, len(found) + 1, dtype=np.int32)
 
     def leading(part: slice) -> list[pa.Array]:
-        columns = _found_columns(ranks[part], found.at(part))
+        columns = _result_columns(ranks[part], found.at(part))
         return [*columns, *(column[part] for column in more)]
 
     num_leading = len(SEARCH_COLUMNS) + len(more)
     return result_batches(fetch, schema, num_leading, found, leading)
 
 
-def _fused(output: HybridOutput, batches: Batches) -> Batches:
+def _fuse_results(output: HybridOutput, batches: Batches) -> Batches:
     plan = output.plan
     parts: list[Found | TextMatches] = load_payloads(batches)
     words = merge_matches(plan.text.merge, [one for one in parts if isinstance(one, TextMatches)])
@@ -229,7 +229,7 @@ def _duplicates_once(
         yield from _duplicates(output, None, search.run())
 
 
-def _merged_duplicates(output: NearDuplicatesOutput, batches: Batches) -> Batches:
+def _merge_duplicates(output: NearDuplicatesOutput, batches: Batches) -> Batches:
     yield from _duplicates(
         output, None, merge_duplicates(output.plan.limits, load_payloads(batches))
     )

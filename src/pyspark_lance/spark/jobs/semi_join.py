@@ -34,7 +34,11 @@ from pyspark_lance.spark.expressions.column_expressions import (
     conjuncts,
     equation,
 )
-from pyspark_lance.spark.expressions.expressions import pushable_filter, quoted, readable_columns
+from pyspark_lance.spark.expressions.expressions import (
+    pushable_filter,
+    quote_name,
+    readable_columns,
+)
 from pyspark_lance.spark.jobs.stages import map_in_arrow
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.scan_rows import to_spark_batch
@@ -56,20 +60,20 @@ from pyspark_lance.table.scan.scan_task import ScanTask
 _MAX_SHARE = 0.5
 
 
-def collected_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None:
+def collect_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None:
     """Merge the filters of all partitions; None if the result would not be selective.
 
     ``parts``: one filter per partition, in the binary column ``payload``; ``unite_first``: whether
     an executor merges them, if there are many.
     """
     if unite_first:
-        parts = map_in_arrow(parts.repartition(1), _united, "payload binary")
+        parts = map_in_arrow(parts.repartition(1), _unite_filters, "payload binary")
     filters = (KeyFilter.of_bytes(bytes(row["payload"])) for row in parts.collect())
     together = reduce(KeyFilter.union, filters, KeyFilter.of([]))
     return together if together.share() <= _MAX_SHARE else None
 
 
-def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _unite_filters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     trim_worker_overhead()
     parts = (KeyFilter.of_bytes(one) for batch in batches for one in batch.column(0).to_pylist())
     first = next(parts, None)
@@ -78,7 +82,7 @@ def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def as_payload(keys: KeyFilter) -> pa.RecordBatch:
-    """Convert a filter to the row that ``collected_filter`` reads."""
+    """Convert a filter to the row that ``collect_filter`` reads."""
     return pa.RecordBatch.from_pydict({"payload": single_value(keys.to_bytes(), pa.binary())})
 
 
@@ -102,7 +106,7 @@ class SourceNames:
         is_struct = own is not None and isinstance(own.dataType, StructType)
         return is_struct or bool(self._columns_under(alias))
 
-    def named(self, parts: NameParts) -> StructField | None:
+    def find(self, parts: NameParts) -> StructField | None:
         """Return the column, or field of a struct, that a name resolves to; None if unknown.
 
         An alias takes precedence over a struct, as in Spark.
@@ -168,7 +172,7 @@ class KeyPair:
 
     def source_column(self) -> Column:
         """Return the source column for Spark."""
-        return sf.col(quoted(*self.source))
+        return sf.col(quote_name(*self.source))
 
 
 def equal_sides(conjunct: Node, alias: str, names: Sequence[str]) -> KeyPair | None:
@@ -191,7 +195,7 @@ def usable_pairs(plan: DmlPlan, source: DataFrame, pairs: Sequence[KeyPair]) -> 
     names = SourceNames(source)
     usable = []
     for pair in pairs:
-        column = names.named(pair.source)
+        column = names.find(pair.source)
         if column is None:
             continue
         data_type = arrow_schema_of(StructType([column])).field(0).type
@@ -208,10 +212,10 @@ def usable_pairs(plan: DmlPlan, source: DataFrame, pairs: Sequence[KeyPair]) -> 
 def source_keys(source: DataFrame, pairs: Sequence[KeyPair]) -> KeyFilter | None:
     """Build the filter of the source's keys; None if it would not be selective."""
     keys = source.select(*(p.source_column().alias(f"{_KEY}{i}") for i, p in enumerate(pairs)))
-    return collected_filter(map_in_arrow(keys, _hashed_keys, "payload binary"), unite_first=True)
+    return collect_filter(map_in_arrow(keys, _hash_keys, "payload binary"), unite_first=True)
 
 
-def _hashed_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _hash_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     trim_worker_overhead()
     collected = KeyCollector()
     for batch in batches:
@@ -256,7 +260,7 @@ def scan_of_keys(
     each = max(1, _PRETENDED_ROWS // count)
     numbers = spark.range(0, count * each, 1, count).where(sf.col("id") % each == 0)
     ids = numbers.select((sf.col("id") / each).cast("bigint").alias("id"))
-    rows = map_in_arrow(ids, read, shown).select(*(sf.col(quoted(name)) for name in columns))
+    rows = map_in_arrow(ids, read, shown).select(*(sf.col(quote_name(name)) for name in columns))
     # Evaluated now, as the number of rows decides whether the source is shuffled.
     rows = rows.localCheckpoint()
     return sf.broadcast(rows) if rows.count() <= _MAX_BROADCAST_ROWS else rows

@@ -24,7 +24,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, name_hint, named, spellings
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, find_named, name_hint, spellings
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.plain_values import plain_numbers, single_value
@@ -32,17 +32,17 @@ from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.spark.expressions.column_expressions import Expression, sql_text
 from pyspark_lance.spark.expressions.expressions import (
     as_column,
+    convert_to_stored,
     name_or_column,
     named_columns,
     pushable_filter,
-    quoted,
+    quote_name,
     readable_columns,
     reads_of,
     refuse_trailing_aliases,
-    stored_values,
     with_values,
 )
-from pyspark_lance.spark.jobs.semi_join import collected_filter
+from pyspark_lance.spark.jobs.semi_join import collect_filter
 from pyspark_lance.spark.jobs.stages import (
     map_in_arrow,
     map_rows,
@@ -157,7 +157,7 @@ def update_once(
     choice = choose_rewrite(snapshot, names, rewrite, changed)
     by_columns = choice.mode is RewriteMode.COLUMNS
     rows = matching(ROW_ADDRESS) if by_columns else matching(ROW_ID, ROW_ADDRESS)
-    values = stored_values(rows, assigned_columns(assignments, plan.schema, alias), plan.schema)
+    values = convert_to_stored(rows, assigned_columns(assignments, plan.schema, alias), plan.schema)
     reads = reads_of(plan, condition)
     if by_columns:
         written = run_rewrite_job(
@@ -182,7 +182,7 @@ def _matching(
     *system: str,
 ) -> DataFrame:
     """Scan the changed rows: the columns that the values depend on, and some system columns."""
-    texts = [*assignments.values(), *map(quoted, struct_columns(assignments, plan.schema))]
+    texts = [*assignments.values(), *map(quote_name, struct_columns(assignments, plan.schema))]
     conditions = [] if condition is None else [condition]
     named = named_columns([*texts, *conditions], readable_columns(plan.schema))
     columns = [*(name for name in named if name not in system), *system]
@@ -224,7 +224,7 @@ def assigned_columns(
         partly.add(name)
         field = next(field for field in schema.fields if field.name == name)
         kind = spark_field(logical_field(field, binary_blobs=True)).dataType
-        own = sf.lit(None).cast(kind) if alias is None else sf.col(quoted(alias, name))
+        own = sf.lit(None).cast(kind) if alias is None else sf.col(quote_name(alias, name))
         whole = as_column(values.get(name, own))
         values[name] = with_member(whole, kind, members, as_column(expression), key)
     return values
@@ -236,7 +236,7 @@ def with_member(
     """Replace the field at ``path`` of a struct; a null struct becomes one that is not null."""
     first, *rest = path
     known = kind.fields if isinstance(kind, StructType) else []
-    chosen = named(known, first)
+    chosen = find_named(known, first)
     if chosen is None:
         raise InvalidInputError(
             f"there is no field {first!r} to set: {key!r}",
@@ -309,7 +309,7 @@ def pinned_scan(
     """
     options = storage_options_of(plan.table)
     options["version"] = str(plan.read_version)
-    options["columns"] = ",".join(quoted(name) for name in columns)
+    options["columns"] = ",".join(quote_name(name) for name in columns)
     if condition is not None:
         options["filter"] = condition
     return spark.read.format("lance").options(**options).load(plan.table.uri)
@@ -363,7 +363,7 @@ class SparkStages:
         # The job that collects the filter fills the checkpoint.
         staged = staged.localCheckpoint(eager=False)
         parts = staged.where(sf.col(KIND) == FILTER).select(PAYLOAD)
-        keys = collected_filter(parts, unite_first=_num_partitions(staged) > _SMALL_FILTER_COUNT)
+        keys = collect_filter(parts, unite_first=_num_partitions(staged) > _SMALL_FILTER_COUNT)
         return staged.where(sf.col(KIND) == SOURCE), keys
 
     def collect(self, rows: DataFrame, *columns: str) -> Iterable[tuple[Any, ...]]:

@@ -70,15 +70,15 @@ class NearestOption:
     def parse(cls, text: str, *, of_sql: bool = False) -> NearestOption:
         """Read the option; ``of_sql``: it holds the arguments of ``vector_search``."""
         try:
-            return cls._parsed(text, of_sql=of_sql)
+            return cls._parse(text, of_sql=of_sql)
         except _WrongOptionError as error:
             what = "vector_search" if of_sql else "the option nearest"
             hint = error.hint or (_EXAMPLE_OF_SQL if of_sql else _EXAMPLE)
             raise InvalidInputError(f"{what} {error.what}", hint=hint) from None
 
     @classmethod
-    def _parsed(cls, text: str, *, of_sql: bool) -> NearestOption:
-        found = _named(_object(text))
+    def _parse(cls, text: str, *, of_sql: bool) -> NearestOption:
+        found = _resolve_names(_object(text))
         given = {name: value for name, (_, value) in found.items()}
         spelled = {name: spelling for name, (spelling, _) in found.items()}
         minimum = given.pop("minimum", None)
@@ -117,7 +117,7 @@ def _object(text: str) -> Mapping[str, Any]:
     return given
 
 
-def _named(given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+def _resolve_names(given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
     """Return the values and the names that the user gave them, by our names."""
     found: dict[str, tuple[str, Any]] = {}
     for name, value in given.items():

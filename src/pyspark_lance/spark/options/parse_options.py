@@ -146,8 +146,8 @@ class ReadOptions:
         return cls(
             table=_table(path, options, storage, canonical.get("branch")),
             at=VersionSpec(
-                version=parsed(canonical, "version", parse_count),
-                timestamp_ns=parsed(
+                version=parse_option(canonical, "version", parse_count),
+                timestamp_ns=parse_option(
                     canonical,
                     "timestampAsOf",
                     partial(parse_timestamp, zone=session_time_zone(options)),
@@ -157,13 +157,13 @@ class ReadOptions:
             metadata_columns=canonical.get("metadataColumns", "none"),
             columns=None if columns is None else split_names(columns),
             filter=canonical.get("filter") or None,
-            fragments_per_partition=parsed(canonical, "fragmentsPerPartition", parse_count),
-            batch_rows=parsed(canonical, "batchSize", parse_count),
+            fragments_per_partition=parse_option(canonical, "fragmentsPerPartition", parse_count),
+            batch_rows=parse_option(canonical, "batchSize", parse_count),
             blob_columns=split_names(canonical.get("blobColumns", "")),
             changes=_changes(canonical, options, parameters),
             of_streams=_only_of_streams(canonical),
             may_be_stream=any(name in canonical for name in (*_STARTING, *_OF_STREAMS)),
-            checks_text=parsed(canonical, "checkText", parse_flag) or False,
+            checks_text=parse_option(canonical, "checkText", parse_flag) or False,
             nearest=_nearest(canonical, of_sql=parameters.of_sql),
             search=_search(canonical, of_sql=parameters.of_sql),
             time_zone=options.get(keys.TIME_ZONE, "UTC"),
@@ -224,7 +224,7 @@ class WriteOptions:
         parameters = parameters or WriteParameters.of_stream(options)
         canonical, storage = canonical_options(options, "write")
         _refuse_other_rows(options)
-        mode = parsed(canonical, "writeMode", parse_write_mode)
+        mode = parse_option(canonical, "writeMode", parse_write_mode)
         path = _path_to_write(canonical)
         table = _table(path, options, storage, canonical.get("branch"))
         table_properties, as_options = split_table_properties(parameters.properties, table.root)
@@ -233,27 +233,28 @@ class WriteOptions:
         canonical = {**as_options, **canonical}
         return cls(
             table=table,
-            enable_stable_row_ids=parsed(canonical, "enableStableRowIds", parse_flag),
-            max_rows_per_file=parsed(canonical, "maxRowsPerFile", parse_count),
-            max_bytes_per_file=parsed(canonical, "maxBytesPerFile", parse_count),
-            file_format_version=parsed(canonical, "fileFormatVersion", parse_file_version),
-            overwrite_schema=parsed(canonical, "overwriteSchema", parse_flag),
-            merge_schema=parsed(canonical, "mergeSchema", parse_flag) or False,
+            enable_stable_row_ids=parse_option(canonical, "enableStableRowIds", parse_flag),
+            max_rows_per_file=parse_option(canonical, "maxRowsPerFile", parse_count),
+            max_bytes_per_file=parse_option(canonical, "maxBytesPerFile", parse_count),
+            file_format_version=parse_option(canonical, "fileFormatVersion", parse_file_version),
+            overwrite_schema=parse_option(canonical, "overwriteSchema", parse_flag),
+            merge_schema=parse_option(canonical, "mergeSchema", parse_flag) or False,
             replace_where=parameters.replace_where or canonical.get("replaceWhere") or None,
             time_zone=options.get(keys.TIME_ZONE, "UTC"),
             ansi=options.get(keys.ANSI, "true") == "true",
             properties=_properties(canonical, options.get(keys.APPLICATION)),
             commit_retries=_retries(canonical),
-            commit_timeout_s=parsed(canonical, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,
+            commit_timeout_s=parse_option(canonical, "commitTimeout", parse_seconds)
+            or DEFAULT_TIMEOUT_S,
             column_types={word: value for word, value in canonical.items() if "." in word},
             must_create=parameters.create or mode == "create",
             must_overwrite=mode == "overwrite",
             streaming_query_id=canonical.get("streamingQueryId") or None,
-            compact_every=parsed(canonical, "compactEvery", parse_count),
-            sort_by=parsed(canonical, "sortBy", parse_sort_by) or (),
+            compact_every=parse_option(canonical, "compactEvery", parse_count),
+            sort_by=parse_option(canonical, "sortBy", parse_sort_by) or (),
             split_by=parameters.split_by,
             cluster_by=_cluster_by(canonical, parameters),
-            allow_older_source=parsed(canonical, "allowOlderSource", parse_flag) or False,
+            allow_older_source=parse_option(canonical, "allowOlderSource", parse_flag) or False,
             keeps_declarations=not parameters.replace,
             table_properties=table_properties,
             sources=parameters.sources,
@@ -281,7 +282,7 @@ def storage_options_of(table: Table) -> dict[str, str]:
     return options
 
 
-def sent_hadoop(options: Mapping[str, str]) -> dict[str, str]:
+def hadoop_settings_of(options: Mapping[str, str]) -> dict[str, str]:
     """Hadoop's settings that the plugin, or ``LanceTable``, put among the options."""
     settings: dict[str, str] = json.loads(options.get(keys.HADOOP, "{}"))
     return settings
@@ -291,7 +292,7 @@ def _table(
     path: str, options: Mapping[str, str], storage: Mapping[str, str], branch: str | None
 ) -> Table:
     """The table that a path means in the session, with the settings for its store."""
-    hadoop = sent_hadoop(options) if keys.HADOOP in options else {}
+    hadoop = hadoop_settings_of(options) if keys.HADOOP in options else {}
     root = resolve_path(path, {**hadoop, **storage})
     return Table(root, {**hadoop_of(root, hadoop), **storage}, branch)
 
@@ -310,7 +311,7 @@ def check_full_overwrite(options: Mapping[str, str]) -> None:
 def _refuse_other_rows(options: Mapping[str, str]) -> None:
     """Check that a write has no option that reads other rows than those of the newest version."""
     shown, _ = canonical_options(options, "read")
-    if parsed(shown, "readChangeFeed", parse_flag):
+    if parse_option(shown, "readChangeFeed", parse_flag):
         raise InvalidInputError(
             "a view with readChangeFeed is read-only",
             hint="write to a view without readChangeFeed, or to the table",
@@ -351,7 +352,7 @@ _NOT_OF_CHANGES = ("version", "timestampAsOf", "tag", "metadataColumns", "fragme
 def _changes(
     options: Mapping[str, str], given: Mapping[str, str], parameters: ReadParameters
 ) -> ChangeOptions | None:
-    if not parsed(options, "readChangeFeed", parse_flag):
+    if not parse_option(options, "readChangeFeed", parse_flag):
         for name in _OF_CHANGES:
             if name in options and name not in _STARTING:
                 raise InvalidInputError(
@@ -366,18 +367,20 @@ def _changes(
             )
     return ChangeOptions(
         starting=Bound(
-            None if _is_latest(options) else parsed(options, "startingVersion", parse_whole),
-            parsed(options, "startingTimestamp", partial(parse_starting_timestamp, zone=zone)),
+            None if _is_latest(options) else parse_option(options, "startingVersion", parse_whole),
+            parse_option(
+                options, "startingTimestamp", partial(parse_starting_timestamp, zone=zone)
+            ),
             is_exclusive=parameters.after,
         ),
         ending=Bound(
-            parsed(options, "endingVersion", parse_whole),
-            parsed(options, "endingTimestamp", partial(parse_timestamp, zone=zone)),
+            parse_option(options, "endingVersion", parse_whole),
+            parse_option(options, "endingTimestamp", partial(parse_timestamp, zone=zone)),
             is_exclusive=parameters.until,
         ),
-        mode=parsed(options, "deduplicationMode", parse_deduplication)
+        mode=parse_option(options, "deduplicationMode", parse_deduplication)
         or Deduplication.DROP_CARRYOVERS,
-        layout=parsed(options, "layout", parse_layout) or Layout.ROWS,
+        layout=parse_option(options, "layout", parse_layout) or Layout.ROWS,
     )
 
 
@@ -387,7 +390,7 @@ def _is_latest(options: Mapping[str, str]) -> bool:
 
 def _only_of_streams(options: Mapping[str, str]) -> str | None:
     """Return why the options are only valid for a stream; None if they are valid for a batch."""
-    if parsed(options, "readChangeFeed", parse_flag):
+    if parse_option(options, "readChangeFeed", parse_flag):
         return "startingVersion = latest is for streams" if _is_latest(options) else None
     stray = next((name for name in _STARTING if name in options), None)
     return None if stray is None else f"the option {stray} is for change feeds"
@@ -449,7 +452,7 @@ def _properties(options: Mapping[str, str], application: str | None) -> dict[str
     return properties
 
 
-def parsed(options: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
+def parse_option(options: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
     """Parse the value of an option; None if it is not given."""
     if name not in options:
         return None
@@ -463,7 +466,7 @@ def parsed(options: Mapping[str, str], name: str, parse: Callable[[str], _T]) ->
 
 def _is_case_sensitive(canonical: Mapping[str, str], options: Mapping[str, str]) -> bool:
     """Return the value of the option, else that of the session, if it is known."""
-    asked = parsed(canonical, "caseSensitive", parse_flag)
+    asked = parse_option(canonical, "caseSensitive", parse_flag)
     return options.get(keys.CASE_SENSITIVE) == "true" if asked is None else asked
 
 
@@ -471,12 +474,12 @@ def _cluster_by(
     canonical: Mapping[str, str], parameters: WriteParameters
 ) -> tuple[str, ...] | None:
     """Return the columns of the option, which takes precedence, else those of the statement."""
-    asked = parsed(canonical, "clusterBy", split_names)
+    asked = parse_option(canonical, "clusterBy", split_names)
     return parameters.cluster_by if asked is None else asked
 
 
 def _retries(options: Mapping[str, str]) -> int:
-    asked = parsed(options, "commitRetries", parse_whole_number)
+    asked = parse_option(options, "commitRetries", parse_whole_number)
     return DEFAULT_RETRIES if asked is None else asked
 
 

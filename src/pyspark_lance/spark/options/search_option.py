@@ -69,12 +69,12 @@ class SearchOption:
             given = json.loads(text)
             if of_sql and isinstance(given, Mapping) and given.get("hybrid"):
                 what, hint = "hybrid_search", _EXAMPLE_OF_HYBRID
-            return cls._parsed(given)
+            return cls._parse(given)
         except (TypeError, ValueError) as error:
             raise InvalidInputError(f"{what} {error}", hint=hint) from None
 
     @classmethod
-    def _parsed(cls, given: object) -> SearchOption:
+    def _parse(cls, given: object) -> SearchOption:
         if not isinstance(given, Mapping):
             raise ValueError("is no JSON object")
         values: dict[str, Any] = {}

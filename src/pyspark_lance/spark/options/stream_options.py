@@ -13,8 +13,8 @@ from pyspark_lance.spark.options.parse_options import (
     ReadOptions,
     parse_count,
     parse_flag,
+    parse_option,
     parse_whole,
-    parsed,
 )
 from pyspark_lance.spark.options.times import parse_starting_timestamp, session_time_zone
 from pyspark_lance.table.cdf.change_window import Bound, Deduplication, check_start
@@ -42,8 +42,8 @@ class StreamOptions:
         canonical, _ = canonical_options(options, "read")
         is_latest = canonical.get("startingVersion", "").strip().lower() == LATEST_VERSION
         starting = Bound(
-            None if is_latest else parsed(canonical, "startingVersion", parse_whole),
-            parsed(
+            None if is_latest else parse_option(canonical, "startingVersion", parse_whole),
+            parse_option(
                 canonical,
                 "startingTimestamp",
                 partial(parse_starting_timestamp, zone=session_time_zone(options)),
@@ -56,12 +56,12 @@ class StreamOptions:
             begins_after_newest=is_latest,
             updates=_updates(canonical, shows_changes=read.changes is not None),
             mode=Deduplication.DROP_CARRYOVERS if read.changes is None else read.changes.mode,
-            fails_on_data_loss=parsed(canonical, "failOnDataLoss", parse_flag) is not False,
+            fails_on_data_loss=parse_option(canonical, "failOnDataLoss", parse_flag) is not False,
         )
         limits = StreamLimits(
-            parsed(canonical, "maxVersionsPerTrigger", parse_count),
-            parsed(canonical, "maxRowsPerTrigger", parse_count),
-            parsed(canonical, "maxBytesPerTrigger", parse_count),
+            parse_option(canonical, "maxVersionsPerTrigger", parse_count),
+            parse_option(canonical, "maxRowsPerTrigger", parse_count),
+            parse_option(canonical, "maxBytesPerTrigger", parse_count),
         )
         return cls(settings, limits, canonical.get("consumer"))
 
@@ -88,8 +88,8 @@ def check_no_batch(options: Mapping[str, str]) -> None:
 
 
 def _updates(options: Mapping[str, str], *, shows_changes: bool) -> Updates:
-    skips = parsed(options, "skipChangeCommits", parse_flag)
-    ignores = parsed(options, "ignoreDeletes", parse_flag)
+    skips = parse_option(options, "skipChangeCommits", parse_flag)
+    ignores = parse_option(options, "ignoreDeletes", parse_flag)
     if shows_changes:
         if skips or ignores:
             raise InvalidInputError(

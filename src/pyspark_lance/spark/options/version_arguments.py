@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from pyspark_lance.spark.options.parse_options import parse_count, parsed
+from pyspark_lance.spark.options.parse_options import parse_count, parse_option
 from pyspark_lance.spark.options.times import parse_instant
 from pyspark_lance.table.version.snapshot import VersionSpec
 
@@ -25,7 +25,7 @@ def parse_version_arguments(
     """
     given = {} if version is None else {"version": str(version)}
     return VersionSpec(
-        version=parsed(given, "version", parse_count),
+        version=parse_option(given, "version", parse_count),
         tag=tag,
         timestamp_ns=parse_instant(spark, timestamp),
     )

@@ -81,7 +81,7 @@ class _PlannedSource(LanceDataSource):
         self._pinned = request.pinned
 
     @clean_errors
-    def planned_reader(self, request: ReadRequest) -> DataSourceReader:
+    def plan_reader(self, request: ReadRequest) -> DataSourceReader:
         """Plan a read of rows, or of batches for the plugin."""
         if request.batches is None:
             return self._rows_reader(request)
@@ -102,7 +102,7 @@ class _PlannedSource(LanceDataSource):
         )
 
     @clean_errors
-    def planned_writer(self, request: WriteRequest) -> DataSourceArrowWriter:
+    def plan_writer(self, request: WriteRequest) -> DataSourceArrowWriter:
         """Plan an append or overwrite, or the delta write of an UPDATE, MERGE or DELETE."""
         write, replaces = self._write_options(request.overwrite, request.write_parameters())
         if request.change is None:
@@ -134,7 +134,7 @@ class _PlannedSource(LanceDataSource):
 
 def plan_read(request: ReadRequest) -> ReadResponse:
     """Return the function and the partitions of the tasks of a read."""
-    reader = _PlannedSource(request).planned_reader(request)
+    reader = _PlannedSource(request).plan_reader(request)
     # Spark runs one task for a read without partitions.
     partitions = reader.partitions() or [InputPartition(None)]
     rows = request.schema() if request.batches is None else MESSAGES
@@ -145,25 +145,25 @@ def plan_read(request: ReadRequest) -> ReadResponse:
 
 def plan_write(request: WriteRequest) -> WriteResponse:
     """Return the function of the tasks of a write, and the writer that commits their output."""
-    writer: Any = _PlannedSource(request).planned_writer(request)
+    writer: Any = _PlannedSource(request).plan_writer(request)
     return WriteResponse(function=_dumps((WriteTask(writer), _MESSAGE)), writer=_dumps(writer))
 
 
 def commit(request: CommitRequest) -> Response:
     """Commit a version of the files of all tasks."""
-    writer, messages = _written(request)
+    writer, messages = _unpickle_write(request)
     writer.commit(messages)
     return Response()
 
 
 def abort(request: CommitRequest) -> Response:
     """Remove the files of tasks."""
-    writer, messages = _written(request)
+    writer, messages = _unpickle_write(request)
     writer.abort(messages)
     return Response()
 
 
-def _written(request: CommitRequest) -> tuple[DataSourceArrowWriter, list[Any]]:
+def _unpickle_write(request: CommitRequest) -> tuple[DataSourceArrowWriter, list[Any]]:
     messages = [None if one is None else _loads(one) for one in request.messages]
     return _loads(request.writer), messages
 

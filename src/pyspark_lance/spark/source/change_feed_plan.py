@@ -19,7 +19,7 @@ from pyspark_lance.spark.source.read_plan import (
     PushedDown,
     condition_of,
     open_analyzed,
-    shown_columns,
+    visible_columns,
 )
 from pyspark_lance.spark.types.spark_types import (
     SYSTEM_COLUMN_KEY,
@@ -122,7 +122,7 @@ def newest_feed(options: ReadOptions) -> PinnedFeed:
     return PinnedFeed(snapshot.table, window, snapshot.identity.stamp)
 
 
-def described_feed(options: ReadOptions, pin: Callable[[], PinnedFeed]) -> PinnedFeed:
+def describe_feed(options: ReadOptions, pin: Callable[[], PinnedFeed]) -> PinnedFeed:
     """Return the feed of ``pin``, or one without versions for a read that can only be a stream.
 
     A stream may begin with a snapshot, and after a restart it needs no version that it has already
@@ -140,7 +140,7 @@ def described_feed(options: ReadOptions, pin: Callable[[], PinnedFeed]) -> Pinne
 
 def feed_schema_of(options: ReadOptions, feed: PinnedFeed) -> StructType:
     """Return the schema of the feed in Spark if the user gives none."""
-    shown = shown_columns(options, open_analyzed(options, feed.pinned))
+    shown = visible_columns(options, open_analyzed(options, feed.pinned))
     added = FEED_COLUMNS.fields
     if options.columns is not None:
         names = {name.lower() for name in options.columns}
@@ -196,7 +196,7 @@ def feed_tasks(
     options: ReadOptions, feed: PinnedFeed, request: ChangeRequest
 ) -> tuple[ChangeFeedTask, ...]:
     """Plan the tasks that read the feed."""
-    shown = shown_columns(options, open_analyzed(options, feed.pinned))
+    shown = visible_columns(options, open_analyzed(options, feed.pinned))
     return plan_changes(feed.table, shown.fields, request)
 
 
@@ -207,13 +207,13 @@ def view_of_feed(
     pushed: PushedDown = NOTHING_PUSHED,
 ) -> tuple[LanceSchema, Predicate | None]:
     """Return the columns of the table that tasks read for ``schema``, and the row condition."""
-    shown = shown_columns(options, snapshot)
+    shown = visible_columns(options, snapshot)
     envelope = envelope_of(options, snapshot, schema, pushed)
     if envelope is not None:
         names = {*(envelope.before or ()), *(envelope.after or ())}
         return project(shown, [field.name for field in shown.fields if field.name in names]), None
     predicate = condition_of(options, pushed, feed_predicate_schema(snapshot))
-    return narrowed_to_feed(shown, schema), predicate
+    return select_feed_columns(shown, schema), predicate
 
 
 def feed_envelope_of(
@@ -232,7 +232,7 @@ def envelope_of(
     """Return the envelope of changed rows; None for plain rows."""
     if changes_of(options).layout is not Layout.DEBEZIUM:
         return None
-    shown = [field.name for field in shown_columns(options, snapshot).fields]
+    shown = [field.name for field in visible_columns(options, snapshot).fields]
     before, after = _sides(schema)
     for name in (*(before or ()), *(after or ())):
         if name not in shown:
@@ -275,7 +275,7 @@ def _sides(schema: StructType) -> tuple[tuple[str, ...] | None, tuple[str, ...] 
     return wanted.get(BEFORE), wanted.get(AFTER)
 
 
-def narrowed_to_feed(shown: LanceSchema, schema: StructType) -> LanceSchema:
+def select_feed_columns(shown: LanceSchema, schema: StructType) -> LanceSchema:
     """Return those columns of ``schema`` that are columns of the table."""
     own = []
     for field in schema.fields:

@@ -26,7 +26,7 @@ from pyspark_lance.errors import (
     StorageError,
     VersionNotFoundError,
 )
-from pyspark_lance.format.column_names import SYSTEM_COLUMNS, matched
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS, match_names
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import TRUE
 from pyspark_lance.spark.options.parse_options import WriteOptions
@@ -94,7 +94,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
             raise table_was_replaced(uri)
         # Spark also returns lineage columns that the command names; their values never change.
         given = [name for name in schema.names if name not in (*_OWN, *SYSTEM_COLUMNS)]
-        names = matched(given, (field.name for field in self._plan.schema.fields))
+        names = match_names(given, (field.name for field in self._plan.schema.fields))
         unknown = [name for name in given if name not in names]
         if unknown:
             raise InvalidInputError(f"the table has no column {unknown[0]!r}", where=uri)

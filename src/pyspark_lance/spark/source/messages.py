@@ -45,10 +45,10 @@ class ChangePartition(InputPartition):
 
     def changes(self) -> Iterator[pa.RecordBatch]:
         """Run the task."""
-        from pyspark_lance.table.cdf.envelope import enveloped
+        from pyspark_lance.table.cdf.envelope import wrap_batches
 
         changes = self.task.run()
-        return changes if self.envelope is None else enveloped(changes, self.envelope)
+        return changes if self.envelope is None else wrap_batches(changes, self.envelope)
 
     def __repr__(self) -> str:
         return f"ChangePartition(changes={len(self.task.changes)})"

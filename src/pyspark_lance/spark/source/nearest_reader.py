@@ -26,8 +26,8 @@ from pyspark_lance.spark.source.read_plan import (
     PushedDown,
     condition_of,
     open_analyzed,
-    shown_columns,
     spark_schema_of,
+    visible_columns,
 )
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
@@ -106,7 +106,7 @@ class LanceNearestReader(DataSourceReader):
         )
         added = (DISTANCE,) if asked.is_one else (DISTANCE, QUERY_INDEX)
         own = StructType([field for field in schema.fields if field.name.lower() not in added])
-        columns, lineage = narrow(shown_columns(options, snapshot), own)
+        columns, lineage = narrow(visible_columns(options, snapshot), own)
         predicate = condition_of(options, NOTHING_PUSHED, predicate_schema(snapshot.schema))
         request = NearestRequest(
             column,
@@ -137,7 +137,7 @@ class LanceNearestReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows by query, the nearest first."""
         if isinstance(partition, NearestPartition):
-            yield from spark_batches(_found(partition), self._schema, self._limit)
+            yield from spark_batches(_search(partition), self._schema, self._limit)
 
     @property
     def searched_bytes(self) -> int:
@@ -146,11 +146,11 @@ class LanceNearestReader(DataSourceReader):
 
     def read_local(self) -> Iterator[pa.RecordBatch]:
         """Return the rows of all partitions, found in this process."""
-        batches = (batch for one in self._partitions for batch in _found(one))
+        batches = (batch for one in self._partitions for batch in _search(one))
         return spark_batches(batches, self._schema, self._limit)
 
 
-def _found(partition: NearestPartition) -> Iterator[pa.RecordBatch]:
+def _search(partition: NearestPartition) -> Iterator[pa.RecordBatch]:
     plan, queries = partition.plan, partition.queries
     found = merge_matches(
         plan.merge, [VectorSearch(plan.tasks, queries).run()] if plan.tasks else [], queries

@@ -77,21 +77,21 @@ def spark_schema_of(options: ReadOptions, pinned: PinnedVersion) -> StructType:
         lineage = tuple(n for n in SYSTEM_COLUMNS if n in chosen or n in lineage)
         names = [name for name in names if name.lower() not in SYSTEM_COLUMNS]
     check_version_columns(lineage, stable_row_ids=snapshot.uses_stable_row_ids, uri=snapshot.uri)
-    shown = shown_columns(options, snapshot)
-    schema = shown if names is None else _projected(shown, names)
+    shown = visible_columns(options, snapshot)
+    schema = shown if names is None else _project(shown, names)
     result = with_user_types(spark_schema(schema, lineage), schema)
     if not result.fields:
         raise InvalidInputError("the read selects no columns", where=options.table.uri)
     return result
 
 
-def _projected(schema: LanceSchema, names: list[str]) -> LanceSchema:
+def _project(schema: LanceSchema, names: list[str]) -> LanceSchema:
     from pyspark_lance.table.scan.plan_scan import project
 
     return project(schema, names)
 
 
-def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
+def visible_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
     """Return the columns as Spark sees them: JSON as text, blobs as descriptors or binary."""
     fields = snapshot.schema.fields
     blobs = spellings(one.name for one in fields if any(part.is_blob for part in one.walk()))
@@ -116,7 +116,7 @@ def scan_request_of(
     """Return the scan request for the columns of ``schema``, which Spark or the user projected."""
     from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS, ScanRequest, predicate_schema
 
-    columns, lineage = narrow(shown_columns(options, snapshot), schema)
+    columns, lineage = narrow(visible_columns(options, snapshot), schema)
     if not schema.fields:
         # Spark only counts the rows, but a batch without columns has no number of rows.
         lineage = (ROW_ADDRESS,)

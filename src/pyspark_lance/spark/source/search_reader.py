@@ -23,8 +23,8 @@ from pyspark_lance.spark.source.read_plan import (
     PushedDown,
     condition_of,
     open_analyzed,
-    shown_columns,
     spark_schema_of,
+    visible_columns,
 )
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
@@ -93,7 +93,7 @@ class LanceSearchReader(DataSourceReader):
         snapshot = open_analyzed(options, pinned)
         added = (SCORE,) if asked.vector is None else (SCORE, TEXT_SCORE, DISTANCE)
         own = StructType([field for field in schema.fields if field.name.lower() not in added])
-        columns, lineage = narrow(shown_columns(options, snapshot), own)
+        columns, lineage = narrow(visible_columns(options, snapshot), own)
         request = SearchRequest(
             parse_query(asked.query, asked.columns, asked.operator),
             asked.k,
@@ -117,7 +117,7 @@ class LanceSearchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows, the best first."""
         if isinstance(partition, SearchPartition):
-            yield from spark_batches(_found(partition.plan), self._schema, self._limit)
+            yield from spark_batches(_search(partition.plan), self._schema, self._limit)
 
     @property
     def searched_bytes(self) -> int:
@@ -129,7 +129,7 @@ class LanceSearchReader(DataSourceReader):
 
     def read_local(self) -> Iterator[pa.RecordBatch]:
         """Return the rows, found in this process."""
-        return spark_batches(_found(self._plan), self._schema, self._limit)
+        return spark_batches(_search(self._plan), self._schema, self._limit)
 
 
 def _text_bytes(plan: TextPlan) -> int:
@@ -150,7 +150,7 @@ def _hybrid_options(asked: SearchOption) -> HybridOptions:
     )
 
 
-def _found(plan: TextPlan | HybridPlan) -> Iterator[pa.RecordBatch]:
+def _search(plan: TextPlan | HybridPlan) -> Iterator[pa.RecordBatch]:
     if isinstance(plan, HybridPlan):
         both = search_both(plan)
         found, fetch = both.rows, plan.text.fetch

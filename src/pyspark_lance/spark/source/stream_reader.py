@@ -23,7 +23,7 @@ from pyspark_lance.spark.options.stream_options import StreamOptions
 from pyspark_lance.spark.source.change_feed_plan import FEED_COLUMNS, envelope_of, view_of_feed
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ChangePartition
-from pyspark_lance.spark.source.read_plan import NOTHING_PUSHED, condition_of, shown_columns
+from pyspark_lance.spark.source.read_plan import NOTHING_PUSHED, condition_of, visible_columns
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.cdf.change_feed import feed_predicate_schema
@@ -123,7 +123,7 @@ class _TableReader(DataSourceStreamReader):
             self._kept = version
 
     def _view(self, snapshot: Snapshot) -> BatchView:
-        shown = shown_columns(self._options, snapshot)
+        shown = visible_columns(self._options, snapshot)
         if self._options.changes is not None:
             columns, predicate = view_of_feed(self._options, snapshot, self._schema)
         else:

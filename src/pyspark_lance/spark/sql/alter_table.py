@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.logical_type import DEFAULT_KEY, SPARK_TYPE_KEY, declared_text
-from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quote_name
 from pyspark_lance.spark.options.option_table import check_properties
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import (
@@ -24,7 +24,7 @@ from pyspark_lance.table.columns.change_columns import (
     change_nullability,
     check_nullable,
     constants,
-    copied,
+    copy_column,
     drop_columns,
     has_nulls,
     plan_widening,
@@ -94,14 +94,14 @@ class _Columns:
 
     def _check_in_struct(self, column: list[str]) -> None:
         """Check that a new field is in a struct that is not within a list or a map."""
-        parents = find_field(Snapshot.open(self._table).schema, quoted(*column[:-1]))
+        parents = find_field(Snapshot.open(self._table).schema, quote_name(*column[:-1]))
         other = next((field for field in parents if not field.is_struct), None)
         if other is not None:
             kind = "a list" if other.is_list else "a map" if other.is_map else other.logical_type
             raise UnsupportedFeatureError(
                 f"the column {other.name!r} is {kind}, and fields can only be added to structs "
                 "that are not within a list or a map",
-                where=f"{self._table.uri} {quoted(*column)}",
+                where=f"{self._table.uri} {quote_name(*column)}",
                 hint="add a column of the wanted type, fill it with an UPDATE, then DROP the old "
                 "one and RENAME the new one",
             )
@@ -111,7 +111,7 @@ class _Columns:
             if change["placed"]:
                 raise UnsupportedFeatureError(
                     "new columns come last",
-                    where=quoted(*change["column"]),
+                    where=quote_name(*change["column"]),
                     hint="leave out FIRST and AFTER",
                 )
         nested = [change for change in changes if len(change["column"]) > 1]
@@ -139,39 +139,41 @@ class _Columns:
         if change.get("sql") is not None:
             raise UnsupportedFeatureError(
                 f"the field {field.name!r} of a struct cannot be added with a default",
-                where=f"{self._table.uri} {quoted(*change['column'])}",
+                where=f"{self._table.uri} {quote_name(*change['column'])}",
                 hint="add it without one, and fill it with an UPDATE",
             )
         check_nullable([field])
-        return quoted(*change["column"][:-1]), field
+        return quote_name(*change["column"][:-1]), field
 
     def drop(self, changes: Sequence[Mapping[str, Any]]) -> None:
         there = [
             change for change in changes if not change["ifExists"] or self._has(change["column"])
         ]
         if there:
-            names = [quoted(*change["column"]) for change in there]
+            names = [quote_name(*change["column"]) for change in there]
             drop_columns(self._table, names, self._settings)
 
     def _has(self, column: list[str]) -> bool:
         try:
-            find_field(Snapshot.open(self._table).schema, quoted(*column))
+            find_field(Snapshot.open(self._table).schema, quote_name(*column))
         except InvalidInputError:
             return False
         return True
 
     def rename(self, changes: Sequence[Mapping[str, Any]]) -> None:
         for change in changes:
-            rename_column(self._table, quoted(*change["column"]), change["name"], self._settings)
+            rename_column(
+                self._table, quote_name(*change["column"]), change["name"], self._settings
+            )
 
     def retype(self, changes: Sequence[Mapping[str, Any]]) -> None:
         fields = [_arrow_field(change) for change in changes]
         snapshot = Snapshot.open(self._table)
         for change, field in zip(changes, fields, strict=True):  # before a column is written
-            plan_widening(snapshot, quoted(*change["column"]), field.type)
+            plan_widening(snapshot, quote_name(*change["column"]), field.type)
         for change, field in zip(changes, fields, strict=True):
-            name = quoted(*change["column"])
-            run = copied(change["column"][-1])
+            name = quote_name(*change["column"])
+            run = copy_column(change["column"][-1])
             widen_column(self._table, name, field.type, run, self._settings)
             declared = (field.metadata or {}).get(SPARK_TYPE_KEY.encode())
             if declared is not None or self._declared_type(change["column"]) is not None:
@@ -179,12 +181,13 @@ class _Columns:
                 set_metadata(self._table, columns={name: kept}, settings=self._settings)
 
     def _declared_type(self, column: list[str]) -> str | None:
-        field = find_field(Snapshot.open(self._table).schema, quoted(*column))[-1]
+        field = find_field(Snapshot.open(self._table).schema, quote_name(*column))[-1]
         return declared_text(field.metadata, SPARK_TYPE_KEY)
 
     def set_default(self, changes: Sequence[Mapping[str, Any]]) -> None:
         texts = {
-            quoted(*change["column"]): {DEFAULT_KEY: change["sql"] or None} for change in changes
+            quote_name(*change["column"]): {DEFAULT_KEY: change["sql"] or None}
+            for change in changes
         }
         set_metadata(self._table, columns=texts, settings=self._settings)
 
@@ -203,7 +206,7 @@ class _Columns:
         for change in changes:
             change_nullability(
                 self._table,
-                quoted(*change["column"]),
+                quote_name(*change["column"]),
                 nullable=change["nullable"],
                 has_nulls=has_nulls,
                 settings=self._settings,
@@ -211,7 +214,8 @@ class _Columns:
 
     def comment(self, changes: Sequence[Mapping[str, Any]]) -> None:
         notes = {
-            quoted(*change["column"]): {_COMMENT: change[_COMMENT] or None} for change in changes
+            quote_name(*change["column"]): {_COMMENT: change[_COMMENT] or None}
+            for change in changes
         }
         if notes:
             set_metadata(self._table, columns=notes, settings=self._settings)

@@ -16,9 +16,9 @@ from typing import Any, TypeVar, cast
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from pyspark_lance.errors import NamespaceNotEmptyError, NamespaceNotFoundError, TableNotFoundError
-from pyspark_lance.namespace.namespace import Name, Namespace, shown
+from pyspark_lance.namespace.namespace import Name, Namespace, format_name
 from pyspark_lance.namespace.open_namespace import ROOT_NAME, open_namespace, real_namespace
-from pyspark_lance.spark.options.parse_options import sent_hadoop, storage_options_of
+from pyspark_lance.spark.options.parse_options import hadoop_settings_of, storage_options_of
 from pyspark_lance.spark.sql.metadata_tables import split_metadata_name
 from pyspark_lance.spark.sql.plugin_requests import (
     AlterNamespaceRequest,
@@ -49,7 +49,7 @@ AnyHandler = TypeVar("AnyHandler", bound=Callable[..., NamespaceResponse])
 
 
 def _namespace(request: TableRequest | NamespaceRequest) -> Namespace:
-    return open_namespace(dict(request.catalog), sent_hadoop(request.options))
+    return open_namespace(dict(request.catalog), hadoop_settings_of(request.options))
 
 
 def _name(names: Namespace, name: Name) -> Name:
@@ -73,10 +73,10 @@ def locate(request: AnyTableRequest, *, hint: bool) -> AnyTableRequest:
     table = names.locate((*parent, own))
     if table is None:
         raise TableNotFoundError(
-            f"there is no table {shown((*parent, own)) if own else repr(own)} in the catalog",
+            f"there is no table {format_name((*parent, own)) if own else repr(own)} in the catalog",
             hint=_suggest_name(own, names.tables(tuple(parent))) if hint else "",
         )
-    found = _options_of(table, sent_hadoop(request.options), shown_as)
+    found = _options_of(table, hadoop_settings_of(request.options), shown_as)
     options = CaseInsensitiveDict({**request.options, **found})
     return replace(request, options=options, name=())
 
@@ -124,7 +124,11 @@ def _or_no_namespace(kind: type[NamespaceResponse]) -> Callable[[AnyHandler], An
 @_or_no_namespace(PlaceResponse)
 def place(request: PlaceRequest) -> PlaceResponse:
     """Return the options that open a new table."""
-    names, hadoop, location = _namespace(request), sent_hadoop(request.options), request.location
+    names, hadoop, location = (
+        _namespace(request),
+        hadoop_settings_of(request.options),
+        request.location,
+    )
     if location is not None:
         location = resolve_path(location, hadoop)
     placed = names.place(_name(names, request.name), location)

@@ -164,7 +164,7 @@ def translate_statement(text: str) -> str | None:
     return None
 
 
-def _named(table: str) -> str:
+def _quote_table(table: str) -> str:
     """Return the table as an argument of a procedure; a quoted path stays a path."""
     if table[:1] == '"':
         inner = table[1:-1].replace('""', '"')
@@ -178,7 +178,7 @@ def _literal(text: str) -> str:
 
 
 def _call(procedure: str, table: str, arguments: Mapping[str, str] | None = None) -> str:
-    given = {"table": _named(table), **(arguments or {})}
+    given = {"table": _quote_table(table), **(arguments or {})}
     listed = ", ".join(f"{name} => {value}" for name, value in given.items())
     return f"CALL lance.system.{procedure}({listed})"
 
@@ -220,7 +220,7 @@ def _vacuum(said: Mapping[str, SqlText]) -> str:
 
 def _primary_key(said: Mapping[str, SqlText]) -> str:
     columns = said["columns"].replace("`", "")
-    return _call("set_primary_key", said["table"], {"columns": _named(columns)})
+    return _call("set_primary_key", said["table"], {"columns": _quote_table(columns)})
 
 
 def _options(text: SqlText) -> dict[str, str]:
@@ -284,7 +284,7 @@ def _reference(said: Mapping[str, SqlText]) -> str:
     raise _instead(f"{verb.upper()} {kind.upper()}", call)
 
 
-def _shown(said: Mapping[str, SqlText]) -> str:
+def _show(said: Mapping[str, SqlText]) -> str:
     kind = said["kind"].lower()
     kind = "indices" if kind == "indexes" else kind
     procedure = "" if kind == "indices" else f"{_call(kind, said['table'])}, or "
@@ -302,7 +302,7 @@ def _columns(said: Mapping[str, SqlText]) -> str:
     raise _instead(f"{verb} COLUMNS … FROM", hint)
 
 
-def _added_column(said: Mapping[str, SqlText]) -> str:
+def _add_column(said: Mapping[str, SqlText]) -> str:
     """Suggest an alternative to a constraint or a generated column, which Spark does not parse."""
     if said["generated"]:
         raise _instead(
@@ -351,9 +351,9 @@ _STATEMENTS = tuple(
         (r"DESC(?:RIBE)? DETAIL {table}{rest}", _detail),
         (_CREATE_INDEX, _index),
         (_TAGS_AND_BRANCHES, _reference),
-        (r"SHOW (?P<kind>TAGS|BRANCHES|INDEXES|INDICES) (?:FROM|IN|ON) {table}{rest}", _shown),
+        (r"SHOW (?P<kind>TAGS|BRANCHES|INDEXES|INDICES) (?:FROM|IN|ON) {table}{rest}", _show),
         (r"ALTER TABLE {table} (?P<verb>ADD|UPDATE) COLUMNS .* FROM .*", _columns),
-        (_ADDED_COLUMN, _added_column),
+        (_ADDED_COLUMN, _add_column),
         (
             r"(?:CREATE|REPLACE) .*\b(?:SHALLOW|DEEP) CLONE .*",
             _always(
@@ -438,13 +438,13 @@ def procedure_of_create(request: CreateIndexRequest) -> CreateIndexResponse:
     is_vector = kind in _OF_VECTORS
     name = "create_vector_index" if is_vector else "create_index"
     arguments = {"column" if is_vector else "columns": spelled[0], "kind": kind}
-    own = _known(given, PROCEDURES[name].parameters, kind)
+    own = _convert_options(given, PROCEDURES[name].parameters, kind)
     return CreateIndexResponse(
         procedure=name, arguments={**own, **arguments, "name": request.index}
     )
 
 
-def _known(given: Mapping[str, str], parameters: StructType, kind: str) -> dict[str, str]:
+def _convert_options(given: Mapping[str, str], parameters: StructType, kind: str) -> dict[str, str]:
     """Convert the options of a statement to arguments of a procedure."""
     own = {field.name: field.dataType for field in parameters.fields if field.name not in _SAID}
     if kind not in _ZONED:

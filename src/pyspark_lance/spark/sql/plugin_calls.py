@@ -38,8 +38,8 @@ from pyspark_lance.spark.source.read_plan import (
     condition_of,
     open_analyzed,
     scan_request_of,
-    shown_columns,
     spark_schema_of,
+    visible_columns,
 )
 from pyspark_lance.spark.sql.plugin_requests import (
     AlterRequest,
@@ -228,7 +228,7 @@ def _describe_rows(
 def _declared_schema(read: ReadOptions, snapshot: Snapshot) -> StructType:
     """Return the columns of the read with their declared types, such as ``varchar(10)``."""
     shown = spark_schema_of(read, snapshot.pinned)
-    fields = declared_schema(shown_columns(read, snapshot)).fields
+    fields = declared_schema(visible_columns(read, snapshot)).fields
     declared = {field.name: field for field in fields}
     return StructType(
         [
@@ -248,13 +248,13 @@ def _describe_feed(read: ReadOptions, own: str | None) -> TableDescription:
     assert read.changes is not None
     from pyspark_lance.spark.source.change_feed_plan import (
         FEED_COLUMNS,
-        described_feed,
+        describe_feed,
         feed_request_of,
         feed_schema_of,
         pin_feed,
     )
 
-    feed = described_feed(read, lambda: pin_feed(read, None))
+    feed = describe_feed(read, lambda: pin_feed(read, None))
     if own is not None:
         feed_request_of(read, feed, parse_columns(own))
     snapshot = open_analyzed(read, feed.pinned)

@@ -120,7 +120,7 @@ class Call:
         """Return a required comma-separated list of names."""
         return tuple(one.strip() for one in self.text(name).split(","))
 
-    def given(self, name: str, kind: type[int | float | str]) -> Any:
+    def argument(self, name: str, kind: type[int | float | str]) -> Any:
         """A number, a text or, for ``bool``, yes or no; None if it was not given."""
         text = self.arguments.get(name)
         if text is None:
@@ -129,12 +129,12 @@ class Call:
 
     def number(self, name: str) -> int | None:
         """Return a whole number; None if it was not given."""
-        number: int | None = self.given(name, int)
+        number: int | None = self.argument(name, int)
         return number
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a ``bool``."""
-        given: bool | None = self.given(name, bool)
+        given: bool | None = self.argument(name, bool)
         return default if given is None else given
 
     def at(self) -> VersionSpec:
@@ -189,22 +189,22 @@ class Compaction:
 
 def start_compaction(call: Call) -> Rows | Compaction:
     """Plan a compaction, or describe it for a dry run."""
-    options = {name: call.given(name, kind) for name, kind in CONFIGURABLE.items()}
+    options = {name: call.argument(name, kind) for name, kind in CONFIGURABLE.items()}
     for name in ("cluster_by", "split_files_by"):
         names = call.arguments.get(name)
         options[name] = None if names is None else tuple(json.loads(names))
     request = CompactionRequest(**options, order=call.arguments.get("order"))
     if call.flag("dry_run"):
-        return _compacted(compact(call.table, request, call.settings, dry_run=True))
-    return _planned(call, request, CompactionResult(), "")
+        return _compaction_rows(compact(call.table, request, call.settings, dry_run=True))
+    return _plan_compaction(call, request, CompactionResult(), "")
 
 
-def _planned(
+def _plan_compaction(
     call: Call, request: CompactionRequest, done: CompactionResult, retries: str
 ) -> Rows | Compaction:
     plan = plan_compaction(call.table, request, call.settings)
     if plan.change.is_done or not plan.tasks:
-        return _compacted(replace(done, conflictingBins=0))
+        return _compaction_rows(replace(done, conflictingBins=0))
     return Compaction(plan, request, done, retries)
 
 
@@ -215,22 +215,22 @@ def _commit(
     unit = call.unit_of_work(work.retries)
     done, conflict = unit.once(partial(commit_round, work.done, work.plan, groups))
     if conflict is None:
-        return _landed(call, work, groups, done)
+        return _continue_with_indices(call, work, groups, done)
     try:
         unit.wait_for_retry(conflict)
     except RetryableCommitError:
         if done.version is None:
             raise
-        return _landed(call, work, groups, done)
+        return _continue_with_indices(call, work, groups, done)
     plan_rest = partial(_plan_rest, work.request, done, unit.retries.to_text())
     return _indices_of_moved(call, work, groups, done, plan_rest)
 
 
-def _landed(
+def _continue_with_indices(
     call: Call, work: Compaction, groups: Sequence[RewriteGroup], done: CompactionResult
 ) -> Rows | Compaction | IndexBuild:
     """Continue with the indices of the rows that moved, and return the result."""
-    return _indices_of_moved(call, work, groups, done, partial(_then_rows, _compacted(done)))
+    return _indices_of_moved(call, work, groups, done, partial(_then_rows, _compaction_rows(done)))
 
 
 def _indices_of_moved(
@@ -275,10 +275,10 @@ def _then_rows(rows: Rows, call: Call, result: object) -> Rows:
 def _plan_rest(
     request: CompactionRequest, done: CompactionResult, retries: str, call: Call, result: object
 ) -> Rows | Compaction:
-    return _planned(call, request, done, retries)
+    return _plan_compaction(call, request, done, retries)
 
 
-def _compacted(result: CompactionResult) -> Rows:
+def _compaction_rows(result: CompactionResult) -> Rows:
     return [tuple(getattr(result, name) for name in COMPACTED.names)]
 
 
@@ -361,11 +361,11 @@ class VectorWork:
             made = unit.once(partial(_commit_vectors, call.table, self.build, done))
         except RetryableCommitError as error:
             unit.wait_for_retry(error)
-            again = _planned_vectors(call, is_new=self.is_new, joined_rows=self.joined_rows)
+            again = _plan_vectors(call, is_new=self.is_new, joined_rows=self.joined_rows)
             if again is None:
-                return _indexed(self.before)
+                return _index_rows(self.before)
             return replace(self, build=again, retries=unit.retries.to_text())
-        return _indexed(with_vectors(self.before, made))
+        return _index_rows(with_vectors(self.before, made))
 
 
 def _commit_vectors(
@@ -377,7 +377,9 @@ def _commit_vectors(
 
 def start_zone_maps(call: Call) -> Rows | Work:
     """Create zone maps of the given columns, or refresh the existing ones."""
-    return _BuildKind(_plan_zone_maps, commit_zone_maps, _zoned, ZoneMapResult()).start(call)
+    return _BuildKind(_plan_zone_maps, commit_zone_maps, _zone_map_rows, ZoneMapResult()).start(
+        call
+    )
 
 
 def start_create_index(call: Call) -> Rows | Work:
@@ -387,8 +389,8 @@ def start_create_index(call: Call) -> Rows | Work:
 
 def start_create_vector_index(call: Call) -> Rows | VectorWork:
     """Create an index of a vector column."""
-    build = _planned_vectors(call, is_new=True)
-    return _indexed(IndexResult()) if build is None else VectorWork(build, is_new=True)
+    build = _plan_vectors(call, is_new=True)
+    return _index_rows(IndexResult()) if build is None else VectorWork(build, is_new=True)
 
 
 def start_refresh_indices(call: Call) -> Rows | Work:
@@ -412,16 +414,16 @@ def _names_vectors(call: Call) -> bool:
 
 
 def _only_columns(call: Call, result: IndexResult) -> Rows:
-    return _indexed(result)
+    return _index_rows(result)
 
 
 def _then_vectors(joined_rows: int | None, call: Call, result: IndexResult) -> Rows | VectorWork:
     """Continue with vector indices after scalar indices."""
-    build = _planned_vectors(call, joined_rows=joined_rows)
-    return _indexed(result) if build is None else VectorWork(build, joined_rows, before=result)
+    build = _plan_vectors(call, joined_rows=joined_rows)
+    return _index_rows(result) if build is None else VectorWork(build, joined_rows, before=result)
 
 
-def _planned_vectors(
+def _plan_vectors(
     call: Call, *, is_new: bool = False, joined_rows: int | None = None
 ) -> VectorBuild | None:
     if not is_new:
@@ -465,7 +467,7 @@ def _plan_zone_maps(call: Call) -> ZoneMapPlan:
     )
 
 
-def _zoned(call: Call, result: ZoneMapResult) -> Rows:
+def _zone_map_rows(call: Call, result: ZoneMapResult) -> Rows:
     return [(list(result.columns), result.numFragments, result.numZones, result.version)]
 
 
@@ -484,7 +486,7 @@ def _plan_create(call: Call) -> IndexPlan:
 
 def _tokenizer_arguments(call: Call) -> dict[str, object]:
     """Return the arguments of inverted indices; None for missing ones."""
-    given = {name: call.given(name, kind) for name, kind in TOKENIZER_ARGUMENTS.items()}
+    given = {name: call.argument(name, kind) for name, kind in TOKENIZER_ARGUMENTS.items()}
     if given["custom_stop_words"] is not None:
         given["custom_stop_words"] = call.names("custom_stop_words")
     return given
@@ -501,7 +503,7 @@ def _plan_optimize(call: Call) -> IndexPlan:
     )
 
 
-def _indexed(result: IndexResult) -> Rows:
+def _index_rows(result: IndexResult) -> Rows:
     return [(list(result.names), result.numSegments, result.numRows, result.version)]
 
 

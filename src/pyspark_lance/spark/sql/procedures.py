@@ -155,13 +155,13 @@ def run_procedure(request: ProcedureRequest) -> ProcedureResponse:
     line = table.on_branch(branch) if branch else table
     call = Call(line, arguments, change_settings(write), session_time_zone(request.options))
     if request.state is not None:
-        work: Work = _unpacked(request.state)
-        done = work.go_on(call, list(map(_unpacked, request.results)))
+        work: Work = _unpack(request.state)
+        done = work.go_on(call, list(map(_unpack, request.results)))
     else:
         with suggest_paths(table):
             done = procedure.run(call)
     if isinstance(done, Work):
-        return ProcedureResponse(state=_packed(done))
+        return ProcedureResponse(state=_pack(done))
     names = procedure.result.names
     rows = [dict(zip(names, row, strict=True)) for row in done]
     return ProcedureResponse(
@@ -169,11 +169,11 @@ def run_procedure(request: ProcedureRequest) -> ProcedureResponse:
     )
 
 
-def _packed(value: object) -> str:
+def _pack(value: object) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(value), 1)).decode()
 
 
-def _unpacked(text: str) -> Any:
+def _unpack(text: str) -> Any:
     return pickle.loads(zlib.decompress(base64.b64decode(text)))
 
 
@@ -202,7 +202,7 @@ class LanceTaskReader(DataSourceReader):
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Return one partition for each task."""
-        work: Work = _unpacked(self._state)
+        work: Work = _unpack(self._state)
         return [WorkPartition(task) for task in work.tasks]
 
     @clean_iterator
@@ -210,7 +210,7 @@ class LanceTaskReader(DataSourceReader):
         """Run a task and return its result."""
         if isinstance(partition, WorkPartition):
             task = partition.task
-            done = pa.array([_packed(task.run())])
+            done = pa.array([_pack(task.run())])
             yield pa.RecordBatch.from_arrays([done], names=BIN_RESULTS.names)
 
 

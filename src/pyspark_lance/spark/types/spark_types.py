@@ -29,7 +29,13 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import SYSTEM_COLUMNS, matched, named, same_order, spellings
+from pyspark_lance.format.column_names import (
+    SYSTEM_COLUMNS,
+    find_named,
+    match_names,
+    same_order,
+    spellings,
+)
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_type import logical_type_of, plain_type
 from pyspark_lance.format.logical_view import is_json_text
@@ -146,7 +152,7 @@ def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[s
     """
     fields, system = [], []
     own = {field.name: field for field in schema.fields}
-    pairs = matched(asked.names, own)
+    pairs = match_names(asked.names, own)
     for column in asked.fields:
         name = column.name.lower()
         if name in SYSTEM_COLUMNS:
@@ -172,10 +178,10 @@ def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Fi
         return field
     if isinstance(own, StructType) and isinstance(asked, StructType):
         chosen = []
-        pairs = matched(asked.names, own.names)
+        pairs = match_names(asked.names, own.names)
         for column in asked.fields:
-            child = named(field.children, pairs.get(column.name, ""))
-            kind = named(own.fields, pairs.get(column.name, ""))
+            child = find_named(field.children, pairs.get(column.name, ""))
+            kind = find_named(own.fields, pairs.get(column.name, ""))
             if child is None or kind is None:
                 raise InvalidInputError(f"the table has no sub-field {path}.{column.name}")
             chosen.append(

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
-from pyspark_lance.format.column_names import SYSTEM_COLUMNS, differ_by_case_error, matched
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS, differ_by_case_error, match_names
 from pyspark_lance.format.field import BLOB_KEY, LANCE_JSON, Field
 from pyspark_lance.format.logical_type import (
     EXTENSION_METADATA_KEY,
@@ -99,7 +99,7 @@ def stored_schema(
     kept = cast("StructType", plain_strings(given, collations=appends))
     shown = cast("StructType", with_text_for_variants(kept))
     options = physical_types(column_types, kept)
-    pairs = matched(given.names, known_fields)
+    pairs = match_names(given.names, known_fields)
     resolver = _ColumnResolver(overwrite, keeps_declarations, declared)
     fields = []
     for source, declaration, column, plain in zip(
@@ -352,7 +352,7 @@ def _check_storable(
     elif isinstance(kind, StructType):
         _check_duplicates(kind)
         by_name = {part.name: part for part in parts}
-        pairs = matched(kind.names, by_name)
+        pairs = match_names(kind.names, by_name)
         for column in kind.fields:
             member = by_name.get(pairs.get(column.name, ""))
             _check_storable(column.dataType, f"{path}.{column.name}", member, is_json=is_json)

@@ -217,7 +217,7 @@ class VersionStep:
         shown = None
         if history is not None and self.before is not None:
             of_both = (self.before.version, self.after.version)
-            before, after = (history.shown_ids(version, end) for version in of_both)
+            before, after = (history.visible_ids(version, end) for version in of_both)
             shown = before, after
         return Step(self.commit, version_changes(self.before, self.after, shown))
 
@@ -308,7 +308,7 @@ class ChangePlanner:
 
         def take(number: int, step: Step) -> None:
             if is_net:
-                kept[number] = step.kept_long()
+                kept[number] = step.without_manifests()
             else:
                 self.add(number, changes_of(step))
 

@@ -43,7 +43,7 @@ from pyspark_lance.table.cdf.changed_rows import (
     in_passes,
 )
 from pyspark_lance.table.cdf.column_source import ColumnSource
-from pyspark_lance.table.cdf.common_rows import RowAddressPairs, joined_places, row_places
+from pyspark_lance.table.cdf.common_rows import RowAddressPairs, join_pairs, row_places
 from pyspark_lance.table.cdf.row_differences import differing_rows
 from pyspark_lance.table.rows.column_parts import SharedRows
 from pyspark_lance.table.rows.conform import arrow_cast
@@ -174,7 +174,7 @@ class _Scan:
         )
         for batch in scan.run():
             count = batch.num_rows
-            columns = wanted_columns(batch.columns, side.sources, count)
+            columns = select_columns(batch.columns, side.sources, count)
             versions = (
                 _versions(change.commit, np.asarray(batch.column(LAST_UPDATED_AT)))
                 if len(system) > 1
@@ -288,13 +288,13 @@ class _UpdatedRows:
         """Yield batches with the numbers of their changes: old values, then new ones, in blocks."""
         if not self._places:
             return
-        every = joined_places(self._places)
+        every = join_pairs(self._places)
         self._places.clear()
         owners = np.repeat(np.arange(len(self._counts)), self._counts)
         first, step = 0, self._step
         while first < len(every):
             chosen = slice(first, first + step)
-            rows, numbers = every.chosen(chosen), owners[chosen]
+            rows, numbers = every.select(chosen), owners[chosen]
             most_bytes = _MAX_BATCHES * self._task.batch_bytes if len(rows) > 1 else None
             try:
                 before = self._old.take(rows.before, most_bytes)
@@ -316,14 +316,14 @@ class _UpdatedRows:
         if not rows.updated.all():
             keep = rows.updated | self._differing(rows, before, after)
             before, after = filter_rows(before, keep), filter_rows(after, keep)
-            rows, numbers = rows.chosen(keep), numbers[keep]
+            rows, numbers = rows.select(keep), numbers[keep]
         if not len(numbers):
             return
         sources = self._new.sources
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
         for first, last in pairwise([*starts, len(numbers)]):
             number = int(numbers[first])
-            change, places = self._changes[number], rows.chosen(slice(first, last))
+            change, places = self._changes[number], rows.select(slice(first, last))
             row_ids = system_array(places.row_ids)
             versions = constant_column(change.commit.version, len(places))
             if change.commit.has_lost_versions:
@@ -497,7 +497,7 @@ class SideReader:
     def take(self, addresses: NDArray[np.uint64], most_bytes: int | None) -> pa.RecordBatch:
         """The requested columns of the rows, in the order of ``addresses``."""
         batch = self._take(self._fields, ROW_ADDRESS, addresses, most_bytes)
-        columns = wanted_columns(batch.columns, self.sources, len(addresses))
+        columns = select_columns(batch.columns, self.sources, len(addresses))
         # Nulls stand for what a version did not have, also where the column allows none.
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -560,7 +560,7 @@ def fields_to_read(sources: Sequence[ColumnSource]) -> tuple[Field, ...]:
     return tuple(source.read for source in sources if source.read is not None)
 
 
-def wanted_columns(
+def select_columns(
     columns: Sequence[pa.Array], sources: Sequence[ColumnSource], count: int
 ) -> list[pa.Array]:
     """The requested columns, from those that were read, which come first in ``columns``."""

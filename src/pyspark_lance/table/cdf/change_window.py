@@ -86,12 +86,14 @@ def resolve_window(
         )
 
     def look() -> ChangeWindow:
-        return _resolved(table, starting, ending, pinned_end)
+        return _resolve_window(table, starting, ending, pinned_end)
 
     return retry_if_removed(table.store(), look)
 
 
-def _resolved(table: Table, starting: Bound, ending: Bound, pinned_end: int | None) -> ChangeWindow:
+def _resolve_window(
+    table: Table, starting: Bound, ending: Bound, pinned_end: int | None
+) -> ChangeWindow:
     store = table.store()
     locations = list_versions(store)
     if not locations:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.table.cdf.common_rows import RetainedRows, joined_rows
+from pyspark_lance.table.cdf.common_rows import RetainedRows, join_rows
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 from pyspark_lance.table.scan.plan_scan import (
     OPEN_COST_BYTES,
@@ -272,9 +272,7 @@ def pack_changes(changes: Sequence[RowChanges], parallelism: int) -> list[list[R
     """
     if not changes:
         return []
-    by_file, by_version = (
-        pack(changes, parallelism) for pack in (_packed_by_file, _packed_by_version)
-    )
+    by_file, by_version = (pack(changes, parallelism) for pack in (_pack_by_file, _pack_by_version))
     file_costs, version_costs = (
         np.array([_bytes_to_read(task) for task in tasks]) for tasks in (by_file, by_version)
     )
@@ -287,21 +285,24 @@ def pack_changes(changes: Sequence[RowChanges], parallelism: int) -> list[list[R
     return by_version if is_little_more and is_faster else by_file
 
 
-def _packed_by_file(changes: Sequence[RowChanges], parallelism: int) -> list[list[RowChanges]]:
+def _pack_by_file(changes: Sequence[RowChanges], parallelism: int) -> list[list[RowChanges]]:
     clusters = _clusters(changes)
     costs = np.array([_cost(cluster) for cluster in clusters], np.float64)
     packed = pack_by_cost(costs, clusters, _cut_cluster, parallelism)
-    return [list(_merged(chain.from_iterable(group))) for group in packed]
+    return [list(_merge_neighbors(chain.from_iterable(group))) for group in packed]
 
 
-def _packed_by_version(changes: Sequence[RowChanges], parallelism: int) -> list[list[RowChanges]]:
+def _pack_by_version(changes: Sequence[RowChanges], parallelism: int) -> list[list[RowChanges]]:
     """Consecutive changes of about equal cost; each task reads the files that it needs."""
     costs = np.array([_bytes_to_read([change]) for change in changes])
     # Files that many changes read count once.
     costs *= _bytes_to_read(changes) / costs.sum()
     runs = pack_by_cost(costs, changes, lambda change, _: (change,), parallelism)
     return [
-        [_with_joined_rows(change) for change in _merged(chain.from_iterable(_clusters(run)))]
+        [
+            _with_joined_rows(change)
+            for change in _merge_neighbors(chain.from_iterable(_clusters(run)))
+        ]
         for run in runs
     ]
 
@@ -311,7 +312,7 @@ def _with_joined_rows(change: RowChanges) -> RowChanges:
     if isinstance(change, WholeFragmentChanges):
         return change
     by_new = groupby(change.rows, key=lambda rows: (rows.after.id, rows.in_place))
-    return replace(change, rows=tuple(joined_rows(list(parts)) for _, parts in by_new))
+    return replace(change, rows=tuple(join_rows(list(parts)) for _, parts in by_new))
 
 
 def _clusters(changes: Sequence[RowChanges]) -> list[list[_Numbered]]:
@@ -423,7 +424,7 @@ def _cut(change: RowChanges, count: int) -> Sequence[RowChanges]:
     return [replace(change, rows=tuple(piece)) for piece in pieces]
 
 
-def _merged(parts: Iterable[_Numbered]) -> Iterator[RowChanges]:
+def _merge_neighbors(parts: Iterable[_Numbered]) -> Iterator[RowChanges]:
     """The changes in their order; neighbours that can be one are, so that they share a batch."""
     in_order = sorted(parts, key=lambda part: part.number)
     for _, group in groupby(in_order, key=_merge_key):

@@ -88,7 +88,7 @@ def _null_uncastable(values: pa.Array, data_type: pa.DataType) -> pa.Array:
             return values
     elif types.is_integer(data_type) and (types.is_integer(own) or types.is_floating(own)):
         bounds = np.iinfo(plain_dtype(data_type))
-        low, high = (_bound(int(bound), own) for bound in (bounds.min, bounds.max))
+        low, high = (_clamp_to_type(int(bound), own) for bound in (bounds.min, bounds.max))
         hopeful = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
         if types.is_floating(own):
             hopeful = pc.and_(hopeful, pc.equal(pc.trunc(values), values))
@@ -102,7 +102,7 @@ def _null_uncastable(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     return pc.if_else(hopeful, values, pa.scalar(None, own))
 
 
-def _bound(number: int, data_type: pa.DataType) -> pa.Scalar:
+def _clamp_to_type(number: int, data_type: pa.DataType) -> pa.Scalar:
     """The number in the type, or the nearest one that it has on the way to 0."""
     if pa.types.is_floating(data_type):
         nearest = np.array([number]).astype(plain_dtype(data_type))[0]
@@ -310,7 +310,7 @@ class ColumnHistory:
             return
         self._are_constant = False
         if isinstance(operation, Restore):
-            self._versions[after.version] = self._restored(after, operation.version)
+            self._versions[after.version] = self._restore_columns(after, operation.version)
         else:
             if operation is None:
                 is_same = _by_evidence(before, after)
@@ -332,7 +332,7 @@ class ColumnHistory:
 
         return tuple(column_source(field, there.schema.fields, find) for field in wanted)
 
-    def shown_ids(self, version: int, end: int) -> frozenset[int]:
+    def visible_ids(self, version: int, end: int) -> frozenset[int]:
         """The fields of ``version`` whose values are seen in the columns of the version ``end``."""
         last = set(self._versions[end].column_of.values())
         there = self._versions[version].column_of
@@ -344,7 +344,7 @@ class ColumnHistory:
         here = self._versions[after].column_of
         return frozenset(field_id for field_id, column in here.items() if column not in there)
 
-    def _restored(self, after: Snapshot, version: int) -> _Columns:
+    def _restore_columns(self, after: Snapshot, version: int) -> _Columns:
         """The columns of a restored version."""
         if version in self._versions:
             return self._versions[version]
@@ -360,7 +360,7 @@ class ColumnHistory:
         """Field id -> number of the column, for known columns of a restored version."""
         assert self._first is not None
         others = {self._first.version: self._first, **self._came_back}
-        past = _followed(after, min(version, *others), self._first.version)
+        past = _follow_columns(after, min(version, *others), self._first.version)
         same: dict[int, int] = {}
         if past is not None and version in past:
             known: dict[int, int] = {}
@@ -397,7 +397,9 @@ class ColumnHistory:
         return _Columns(schema, column_of)
 
 
-def _followed(snapshot: Snapshot, first: int, last: int) -> dict[int, Mapping[int, int]] | None:
+def _follow_columns(
+    snapshot: Snapshot, first: int, last: int
+) -> dict[int, Mapping[int, int]] | None:
     """Version -> field id -> number of the column, of those from ``first`` on that are there.
 
     None if ``last`` was removed.

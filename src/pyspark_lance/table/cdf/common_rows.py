@@ -51,7 +51,7 @@ class RetainedRows:
         return replace(self, rows=self.updated)
 
 
-def joined_rows(parts: Sequence[RetainedRows]) -> RetainedRows:
+def join_rows(parts: Sequence[RetainedRows]) -> RetainedRows:
     """Merge rows of one new fragment to one value; ``parts`` are in place or not, all of them."""
     if len(parts) == 1:
         return parts[0]
@@ -76,7 +76,7 @@ class RowAddressPairs:
     def __len__(self) -> int:
         return len(self.row_ids)
 
-    def chosen(self, rows: NDArray[np.bool_] | slice) -> RowAddressPairs:
+    def select(self, rows: NDArray[np.bool_] | slice) -> RowAddressPairs:
         """Select some of the rows."""
         return RowAddressPairs(
             self.row_ids[rows], self.before[rows], self.after[rows], self.updated[rows]
@@ -156,7 +156,7 @@ def _index_before(kept: Sequence[RetainedRows], files: TableFiles) -> RowIdIndex
     )
 
 
-def joined_places(parts: Sequence[RowAddressPairs]) -> RowAddressPairs:
+def join_pairs(parts: Sequence[RowAddressPairs]) -> RowAddressPairs:
     """Concatenate all rows of ``parts``; there is at least one part."""
     if len(parts) == 1:
         return parts[0]

@@ -62,7 +62,7 @@ def envelope_schema(columns: Sequence[pa.Field]) -> pa.Schema:
     )
 
 
-def enveloped(batches: Iterator[pa.RecordBatch], envelope: Envelope) -> Iterator[pa.RecordBatch]:
+def wrap_batches(batches: Iterator[pa.RecordBatch], envelope: Envelope) -> Iterator[pa.RecordBatch]:
     """Convert changes to this form.
 
     ``batches``: the complete output of ``run_changes``.
@@ -113,7 +113,7 @@ def _of_rows(
     columns: dict[str, pa.Array] = {}
     for name, wanted, rows in ((BEFORE, envelope.before, before), (AFTER, envelope.after, after)):
         if wanted is not None:
-            columns[name] = _nested(wanted, rows, known)
+            columns[name] = _nest_rows(wanted, rows, known)
     columns |= {
         OPERATION: pa.repeat(pa.scalar(letter, pa.string()), count),
         SOURCE: source,
@@ -122,7 +122,7 @@ def _of_rows(
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _nested(
+def _nest_rows(
     names: Sequence[str], rows: pa.RecordBatch | None, like: pa.RecordBatch
 ) -> pa.StructArray:
     """Rows as one column; null if there are none."""

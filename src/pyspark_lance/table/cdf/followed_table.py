@@ -81,7 +81,7 @@ def snapshot_changes(snapshot: Snapshot) -> list[Change]:
     ]
 
 
-def ordered_changes(step: Step) -> list[Change]:
+def order_changes(step: Step) -> list[Change]:
     """The changes of one step, always in the same order."""
     return [
         replace(change, rows=tuple(sorted(change.rows, key=lambda rows: rows.after.id)))
@@ -196,7 +196,7 @@ class FollowedTable:
         if location is not None:
             identity.check(self._load(location).manifest, self.table.uri, _RESTART)
 
-    def identified(
+    def with_identity(
         self, offset: StreamOffset, locations: Sequence[ManifestLocation], first: str = ""
     ) -> StreamOffset:
         """The offset with the identity of the table, for its checkpoint.
@@ -331,7 +331,7 @@ class FollowedTable:
         """The changes of a step that the stream shows."""
         changes, updates = step.changes, self.settings.updates
         if updates is Updates.SHOWN or not (changes.deleted or changes.kept):
-            return ordered_changes(step)
+            return order_changes(step)
         only_deletes = not changes.kept and not changes.inserted
         if updates is Updates.SKIPPED or (updates is Updates.DELETES_IGNORED and only_deletes):
             return []

@@ -64,7 +64,7 @@ def net_changes(steps: Sequence[Step]) -> Iterator[InsertOrDelete | PossibleUpda
         changes += parts
         step_of += [number] * len(parts)
     parts_of_others = []
-    alone = _changed_once(changes, step_of).tolist()
+    alone = _are_only_changes(changes, step_of).tolist()
     for change, step_number, is_alone in zip(changes, step_of, alone, strict=True):
         if is_alone:
             yield change
@@ -86,7 +86,7 @@ def _parts(change: InsertOrDelete | PossibleUpdate) -> Sequence[InsertOrDelete |
 # Changes that pass through -----------------------------------------------------------------
 
 
-def _changed_once(
+def _are_only_changes(
     changes: Sequence[InsertOrDelete | PossibleUpdate], step_of: Sequence[int]
 ) -> _BoolArray:
     """Return which changes are the only ones of their rows, judged by ranges of row ids.
@@ -141,7 +141,7 @@ class _Band:
     is_recorded: _BoolArray  # Whether lineage records the change.
 
     @classmethod
-    def joined(cls, parts: Sequence[_Band]) -> _Band:
+    def concat(cls, parts: Sequence[_Band]) -> _Band:
         """Concatenate all ``parts``; there is at least one."""
         return cls(
             np.concatenate([part.row_ids for part in parts]),
@@ -245,7 +245,7 @@ def _bands(parts: Sequence[_Part]) -> Iterator[_Band]:
             bands.append(part.band(window, begin, end))
             decoded.keep(part)
         if bands:
-            yield _Band.joined(bands)
+            yield _Band.concat(bands)
         begin = end + 1
 
 
@@ -370,11 +370,11 @@ class _Net:
             commit: Commit = chosen.commit
             if old is not None:
                 fragments = old.manifest.fragments
-                for rows in _placed(self._deleted[span], fragments):
+                for rows in _fragment_rows(self._deleted[span], fragments):
                     yield InsertOrDelete(ChangeType.DELETE, commit, old, rows)
-                if kept := _kept(self._kept[span], fragments, new.manifest.fragments):
+                if kept := _retained_rows(self._kept[span], fragments, new.manifest.fragments):
                     yield PossibleUpdate(commit, old, new, kept)
-            for rows in _placed(self._inserted[span], new.manifest.fragments):
+            for rows in _fragment_rows(self._inserted[span], new.manifest.fragments):
                 yield InsertOrDelete(ChangeType.INSERT, commit, new, rows)
 
 
@@ -385,14 +385,14 @@ def _grow(rows: dict[int, _Rows], addresses: _U64Array) -> None:
         rows[owner].offsets.add(inside)
 
 
-def _placed(rows: dict[int, _Rows], fragments: Sequence[Fragment]) -> list[FragmentRows]:
+def _fragment_rows(rows: dict[int, _Rows], fragments: Sequence[Fragment]) -> list[FragmentRows]:
     return [
         FragmentRows(_with_id(fragments, owner), rows[owner].offsets.done())
         for owner in sorted(rows)
     ]
 
 
-def _kept(
+def _retained_rows(
     rows: dict[int, _Rows], old: Sequence[Fragment], new: Sequence[Fragment]
 ) -> tuple[RetainedRows, ...]:
     kept = []
@@ -416,7 +416,7 @@ class Step:
     commit: Commit
     changes: VersionChanges
 
-    def kept_long(self) -> Step:
+    def without_manifests(self) -> Step:
         """The same without bytes of manifests."""
         before, after = (
             snapshot and replace(snapshot, file=snapshot.file.drop_buffers())

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 def beginning(followed: FollowedTable) -> StreamOffset:
     """Return the start of the stream; ``BEGINNING`` if it does not exist yet."""
     locations = followed.versions()
-    resolved = _resolved_beginning(followed, BEGINNING, locations, locations[-1].version)
+    resolved = _resolve_beginning(followed, BEGINNING, locations, locations[-1].version)
     if resolved is None:
         return BEGINNING
     return resolved if isinstance(resolved, StreamOffset) else StreamOffset(resolved)
@@ -68,7 +68,7 @@ def latest_offset(
     if end == start:
         return start  # by its text, too
     first = "" if start.identity is None else start.identity.first
-    return followed.identified(followed.recognizable(end, start, locations), locations, first)
+    return followed.with_identity(followed.recognizable(end, start, locations), locations, first)
 
 
 def _latest_offset(
@@ -81,7 +81,7 @@ def _latest_offset(
     last = min(locations[-1].version, newest or locations[-1].version)
     followed.check_not_replaced(locations, start)
     if start.is_in_snapshot:
-        resolved = _resolved_beginning(followed, start, locations, last)
+        resolved = _resolve_beginning(followed, start, locations, last)
         if isinstance(resolved, StreamOffset):
             return resolved
         if resolved is None:
@@ -94,7 +94,7 @@ def _latest_offset(
     return _end_of_changes(followed, followed.usable(start, locations), locations, last, limits)
 
 
-def _resolved_beginning(
+def _resolve_beginning(
     followed: FollowedTable, start: StreamOffset, locations: Sequence[ManifestLocation], last: int
 ) -> StreamOffset | int | None:
     """A first batch without rows, the version that all is done up to, or None: a snapshot."""
@@ -236,7 +236,7 @@ def _plan_snapshot(
     changes = cut_changes(snapshot_changes(snapshot), start.rows, last)
     history = ColumnHistory()
     history.follow(None, snapshot)
-    shown_at, later = _shown_at(followed, snapshot, followed.versions)
+    shown_at, later = _visible_at(followed, snapshot, followed.versions)
     for versions in later:
         history.follow(versions.before, versions.after)
     planner = _planner(followed, shown_at, view, history)
@@ -244,7 +244,7 @@ def _plan_snapshot(
     return planner.tasks()
 
 
-def _shown_at(
+def _visible_at(
     followed: FollowedTable, last: Snapshot, versions: Callable[[], Sequence[ManifestLocation]]
 ) -> tuple[Snapshot, Iterable[VersionStep]]:
     """The version whose columns are shown, and the steps that lead to it from ``last``.
@@ -310,7 +310,7 @@ def _plan_changes(
     history = ColumnHistory()
     last = followed.snapshot(end.version if end.target is None else end.target)
     followed.check_columns(last)
-    shown_at, later = _shown_at(followed, last, lambda: locations)
+    shown_at, later = _visible_at(followed, last, lambda: locations)
     planner = _planner(followed, shown_at, view, history)
 
     def changes_of(step: Step) -> Iterable[Change]:
@@ -322,7 +322,7 @@ def _plan_changes(
         )
 
     planner.add_steps(
-        _checked(followed, steps),
+        _check_steps(followed, steps),
         changes_of,
         later=later,
         follows_columns=followed.settings.updates is Updates.SHOWN,
@@ -330,7 +330,7 @@ def _plan_changes(
     return planner.tasks()
 
 
-def _checked(followed: FollowedTable, steps: Iterable[VersionStep]) -> Iterator[VersionStep]:
+def _check_steps(followed: FollowedTable, steps: Iterable[VersionStep]) -> Iterator[VersionStep]:
     for versions in steps:
         followed.check_columns(versions.after)
         yield versions
@@ -366,7 +366,7 @@ class TableStream(FollowedTable):
         def look() -> StreamOffset:
             locations = self.versions()
             end = StreamOffset(locations[-1].version)
-            return self.identified(self.recognizable(end, start, locations), locations)
+            return self.with_identity(self.recognizable(end, start, locations), locations)
 
         return retry_if_removed(self.table.store(), look)
 

@@ -93,11 +93,11 @@ def live_rows(
         if not moves_no_rows(operation):
             if not _stamps_rows(at):
                 return None
-            return _described(snapshot, stamped=at.version)
+            return _describe_live_rows(snapshot, stamped=at.version)
         if at.version - 1 not in locations:
             return None
         at = _load(table, locations[at.version - 1])
-    return _described(snapshot, stamped=known[at.version].stamped)
+    return _describe_live_rows(snapshot, stamped=known[at.version].stamped)
 
 
 def has_rows_of(
@@ -117,7 +117,7 @@ def has_rows_of(
         if operation is not None and moves_no_rows(operation):
             return True
     if rows is None:
-        found = _described(later, stamped=removed)
+        found = _describe_live_rows(later, stamped=removed)
         # With all row ids in use, no row was ever deleted.
         rows = found if found.count == found.next_row_id else None
     return rows is not None and _is_recognized(later, rows)
@@ -156,7 +156,7 @@ def _stamps_rows(snapshot: Snapshot) -> bool:
     return False
 
 
-def _described(snapshot: Snapshot, *, stamped: int) -> LiveRows:
+def _describe_live_rows(snapshot: Snapshot, *, stamped: int) -> LiveRows:
     columns = [
         (field.id, field.name, field.logical_type, len(field.children))
         for field in snapshot.schema.walk()
@@ -170,7 +170,7 @@ def _described(snapshot: Snapshot, *, stamped: int) -> LiveRows:
 
 
 def _is_recognized(later: Snapshot, rows: LiveRows) -> bool:
-    if not later.uses_stable_row_ids or _described(later, stamped=rows.stamped) != rows:
+    if not later.uses_stable_row_ids or _describe_live_rows(later, stamped=rows.stamped) != rows:
         return False
     fragments = counted_fragments(later)
     _, created = fragment_bounds(later, fragments, CREATED_AT)

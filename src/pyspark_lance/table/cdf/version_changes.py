@@ -99,7 +99,7 @@ def version_changes(
             vanished, appeared = [], []
         else:
             show_more = any(holds_any(rows.fragment, shown_once) for rows in (*vanished, *appeared))
-            vanished, appeared, moved = _matched(before, vanished, after, appeared)
+            vanished, appeared, moved = _match_rows(before, vanished, after, appeared)
             kept += moved if show_more else [rows.only_updated() for rows in moved]
     kept = [rows for rows in kept if len(rows)]
     return VersionChanges(before, after, tuple(vanished), tuple(appeared), tuple(kept))
@@ -177,7 +177,7 @@ class _SameFragment:
         if self._fragment.deletion_file == self._successor.deletion_file:
             return []
         rows = self._deleted[deleted_in].difference(self._deleted[1 - deleted_in])
-        return [] if rows.is_empty else [FragmentRows(fragment, OffsetSet.deleted(rows))]
+        return [] if rows.is_empty else [FragmentRows(fragment, OffsetSet.from_vector(rows))]
 
     def changed(self, fields_before: Set[int], fields_after: Set[int]) -> list[RetainedRows]:
         """Rows that both versions have, and that may hold other values."""
@@ -230,7 +230,7 @@ def _only_moves_rows(before: Snapshot, after: Snapshot) -> bool:
     return transaction is not None and isinstance(transaction.operation, Rewrite)
 
 
-def _matched(
+def _match_rows(
     before: Snapshot,
     vanished: Sequence[FragmentRows],
     after: Snapshot,

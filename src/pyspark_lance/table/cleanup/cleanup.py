@@ -179,7 +179,7 @@ def cleanup_old_versions(
     if dry_run:
         return result
     if result.paths:
-        result = _removed(store, survey, files, policy, now_ns, progress)
+        result = _remove_files(store, survey, files, policy, now_ns, progress)
     with contextlib.suppress(LanceError, OSError):  # the next cleanup does it
         remove_empty_marks(store, lambda: [one.version for one in manifests_below(store, VERSIONS)])
     logger.info(
@@ -188,7 +188,7 @@ def cleanup_old_versions(
     return result
 
 
-def _removed(
+def _remove_files(
     store: ObjectStore,
     survey: _Survey,
     files: Sequence[RemovableFile],
@@ -656,11 +656,11 @@ def versions_to_restore(store: ObjectStore, finished: Iterable[str]) -> frozense
         if info.path.endswith(".txn") and info.path not in known
     ]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda name: _restored_by(store, name), names)
+        found = pool.map(lambda name: _restored_version(store, name), names)
         return frozenset(version for version in found if version is not None)
 
 
-def _restored_by(store: ObjectStore, name: str) -> int | None:
+def _restored_version(store: ObjectStore, name: str) -> int | None:
     try:
         operation = read_transaction(store, name).operation
     except (FileNotFoundError, CorruptFileError):

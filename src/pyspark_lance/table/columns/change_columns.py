@@ -43,7 +43,7 @@ from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
     file_with_field_ids,
     find_field,
-    merged_schema,
+    merge_schemas,
     next_field_id,
     same_columns,
     with_columns,
@@ -69,7 +69,7 @@ from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
 _EXACT_BITS = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
 
 
-def widened_field(field: Field, new_type: pa.DataType, first_id: int) -> Field | None:
+def widen_field(field: Field, new_type: pa.DataType, first_id: int) -> Field | None:
     """Return the column with a wider type and new ids; None if it already has the type."""
     old_type = field.to_arrow().type
     # Spark has no fixed-size lists, so a list matches the fixed-size list of the column.
@@ -222,7 +222,7 @@ def _with_missing(
     snapshot: Snapshot, columns: pa.Schema, settings: CommitSettings | None
 ) -> Operation | None:
     version, first_id = snapshot.manifest.file_version, next_field_id(snapshot.manifest)
-    schema = merged_schema(
+    schema = merge_schemas(
         snapshot.schema,
         columns,
         first_id,
@@ -364,7 +364,7 @@ def plan_widening(snapshot: Snapshot, path: str, new_type: pa.DataType) -> Targe
             f"{path!r} is a field of a struct; only whole columns can change their type"
         )
     first_id = next_field_id(snapshot.manifest)
-    new = widened_field(old, new_type, first_id)
+    new = widen_field(old, new_type, first_id)
     if new is None:
         return None
     ids = frozenset(part.id for part in old.walk())
@@ -569,7 +569,7 @@ def _is_alive(file: DataFile, present: set[int]) -> bool:
     return any(field_id in present or field_id < TOMBSTONE for field_id in file.fields)
 
 
-def computed(
+def compute_columns(
     names: Sequence[str],
     compute: Callable[[pa.RecordBatch], Sequence[pa.Array]],
     *,
@@ -608,14 +608,14 @@ def computed(
     return run_local
 
 
-def copied(name: str) -> RunColumns:
+def copy_column(name: str) -> RunColumns:
     """Return a runner that copies the column ``name``."""
-    return computed([name], lambda batch: [batch.column(0)])
+    return compute_columns([name], lambda batch: [batch.column(0)])
 
 
 def constants(values: Sequence[pa.Scalar]) -> RunColumns:
     """Return a runner for columns of constant values."""
-    return computed([], lambda batch: [pa.repeat(value, batch.num_rows) for value in values])
+    return compute_columns([], lambda batch: [pa.repeat(value, batch.num_rows) for value in values])
 
 
 def has_nulls(snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:

@@ -33,12 +33,12 @@ def set_cluster_by(
     """Set the clustering columns; commit nothing if they are unchanged.
 
     ``columns``: a struct field is ``struct.field``; empty to remove clustering. Raises as
-    ``checked``.
+    ``check_columns``.
     """
 
     def operation(snapshot: Snapshot) -> Operation | None:
         known = ClusterBy.of(snapshot.manifest.config)
-        asked = checked(snapshot.schema, columns, order) if columns else None
+        asked = check_columns(snapshot.schema, columns, order) if columns else None
         if asked == known:
             return None
         entry = (CLUSTER_BY_KEY, None if asked is None else asked.to_text())
@@ -47,7 +47,9 @@ def set_cluster_by(
     return change_metadata(table, operation, settings)
 
 
-def checked(schema: LanceSchema, columns: Sequence[str], order: str = DEFAULT_ORDER) -> ClusterBy:
+def check_columns(
+    schema: LanceSchema, columns: Sequence[str], order: str = DEFAULT_ORDER
+) -> ClusterBy:
     """Return the columns in the spelling of the table.
 
     Raises InvalidInputError: no such column or order, or a column twice. Raises
@@ -62,7 +64,7 @@ def check_kept(schema: LanceSchema, known: ClusterBy | None, where: str) -> None
     if known is None:
         return
     try:
-        checked(schema, known.columns, known.order)
+        check_columns(schema, known.columns, known.order)
     except (InvalidInputError, UnsupportedFeatureError) as error:
         raise InvalidInputError(
             f"the table is clustered by {', '.join(known.columns)}, but {error.what}",

@@ -34,7 +34,7 @@ def set_primary_key(
         known = primary_key(schema)
         if not columns:
             raise InvalidInputError("a primary key has at least one column", where)
-        fields = [_checked(schema, name, where) for name in columns]
+        fields = [_check_column(schema, name, where) for name in columns]
         names = tuple(field.name for field in fields)
         if names == known:
             return None
@@ -56,7 +56,7 @@ def set_primary_key(
     return commit_change(table, operation, settings)
 
 
-def _checked(schema: LanceSchema, name: str, where: str) -> Field:
+def _check_column(schema: LanceSchema, name: str, where: str) -> Field:
     """Return the column ``name`` if it can be part of a key."""
     path = find_field(schema, name)
     field = path[-1]

@@ -21,9 +21,9 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.column_names import (
     differ_by_case_error,
-    matched,
+    find_named,
+    match_names,
     name_hint,
-    named,
     sources_of,
 )
 from pyspark_lance.format.field import Field
@@ -63,13 +63,13 @@ def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
     A column whose name equals the whole ``path`` has priority. List items are named ``element`` (or
     by their own name), those of a map ``key`` and ``value``.
     """
-    whole = named(schema.fields, path)
+    whole = find_named(schema.fields, path)
     if whole is not None:
         return (whole,)
     fields: list[Field] = []
     candidates = schema.fields
     for name in split_path(path):
-        match = named(candidates, name)
+        match = find_named(candidates, name)
         if match is None and fields and fields[-1].is_list and name.lower() == "element":
             match = fields[-1].children[0]
         if match is None:
@@ -192,7 +192,7 @@ def with_member(
     check_new_columns([member.name], known, case_sensitive=case_sensitive)
     for field in reversed(parents):
         member = pa.field(field.name, pa.struct([member]))
-    return merged_schema(
+    return merge_schemas(
         schema,
         pa.schema([member]),
         first_id,
@@ -205,7 +205,7 @@ def with_member(
 # Merging -----------------------------------------------------------------------------------
 
 
-def merged_schema(
+def merge_schemas(
     table: LanceSchema,
     data: pa.Schema,
     first_id: int,
@@ -244,7 +244,7 @@ class _SchemaMerger:
     ) -> tuple[Field, ...]:
         own = {child.name: child for child in known}
         names = [arrow.name for arrow in given]
-        pairs = {name: name for name in own} if self._exact else matched(names, own)
+        pairs = {name: name for name in own} if self._exact else match_names(names, own)
         others = [name for name in names if name not in pairs]
         check_new_columns(others, list(own), case_sensitive=self._case_sensitive)
         changed: dict[str, Field] = {}
@@ -254,7 +254,7 @@ class _SchemaMerger:
             if name is None:
                 new.append(self._new(arrow, top=not path))
             else:
-                changed[name] = self._merged(own[name], arrow.type, f"{path}{name}")
+                changed[name] = self._merge(own[name], arrow.type, f"{path}{name}")
         return (*(changed.get(child.name, child) for child in known), *new)
 
     def _new(self, arrow: pa.Field, *, top: bool) -> Field:
@@ -265,7 +265,7 @@ class _SchemaMerger:
         self._next_id = schema.max_field_id + 1
         return replace(schema.fields[0], name=arrow.name)
 
-    def _merged(self, field: Field, given: pa.DataType, path: str) -> Field:
+    def _merge(self, field: Field, given: pa.DataType, path: str) -> Field:
         if field.is_struct and pa.types.is_struct(given):
             if field.is_packed or field.is_blob:
                 return self._compatible(field, given, path)
@@ -350,23 +350,23 @@ def same_columns(written: LanceSchema, now: LanceSchema) -> Mapping[int, int]:
 
     def pair(ours: Field, theirs: Field, path: str) -> None:
         if (ours.logical_type, len(ours.children)) != (theirs.logical_type, len(theirs.children)):
-            raise _changed(path)
+            raise _changed_error(path)
         mapping[ours.id] = theirs.id
         for mine, other in zip(ours.children, theirs.children, strict=True):
             if mine.name != other.name and not (ours.is_list or ours.is_map):
-                raise _changed(path)
+                raise _changed_error(path)
             pair(mine, other, path)
 
     by_name = {field.name: field for field in now.fields}
     for ours in written.fields:
         theirs = by_name.get(ours.name)
         if theirs is None or (ours.nullable and not theirs.nullable):
-            raise _changed(ours.name)
+            raise _changed_error(ours.name)
         pair(ours, theirs, ours.name)
     return mapping
 
 
-def _changed(column: str) -> CommitConflictError:
+def _changed_error(column: str) -> CommitConflictError:
     return CommitConflictError(
         f"another commit changed the column {column!r} while data were written for it",
         hint="run the write again",
@@ -374,7 +374,7 @@ def _changed(column: str) -> CommitConflictError:
     )
 
 
-def renumbered(fragment: Fragment, mapping: Mapping[int, int]) -> Fragment:
+def renumber_fields(fragment: Fragment, mapping: Mapping[int, int]) -> Fragment:
     """Return the fragment with other field ids; readers use the manifest's ids, not the file's."""
     if all(old == new for old, new in mapping.items()):
         return fragment

@@ -248,7 +248,7 @@ _MAX_FILES: Final = 10_000
 # The plan ----------------------------------------------------------------------------------
 
 
-def chosen_order(snapshot: Snapshot, chosen: CompactionOptions) -> tuple[RowOrder, tuple[Bin, ...]]:
+def choose_order(snapshot: Snapshot, chosen: CompactionOptions) -> tuple[RowOrder, tuple[Bin, ...]]:
     """Return the target order and the fragments that are not in it."""
     order = RowOrder.of(snapshot.schema, chosen.cluster_by, Curve.parse(chosen.order))
     known = Clustering.of(snapshot.manifest.config)
@@ -292,7 +292,7 @@ def plan_clustered_bins(
         for covering, group in bins.items()
     ]
     parts = [part for group in whole for part in _parts(group, options.sort_bytes)]
-    return _limited(sorted(parts, key=lambda group: group[0].id), options)
+    return _limit_bins(sorted(parts, key=lambda group: group[0].id), options)
 
 
 def clustering_of(order: RowOrder) -> Clustering:
@@ -328,7 +328,7 @@ def _parts(group: Sequence[Fragment], sort_bytes: int) -> list[Bin]:
     return [tuple(part) for part in parts]
 
 
-def _limited(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, ...]:
+def _limit_bins(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, ...]:
     """Return the first bins within the limits, at least one, to ensure progress."""
     rows = fragments = 0
     limited: list[Bin] = []
@@ -468,7 +468,7 @@ class ClusteringStage:
             return one
         values = [pa.concat_arrays(parts) for parts in zip(*(s.values for s in found), strict=True)]
         _check_few_files(one.sorting.order, values)
-        sorting = replace(one.sorting, order=one.sorting.order.learned(values))
+        sorting = replace(one.sorting, order=one.sorting.order.learn_cells(values))
         num_bytes = sum(sample.num_bytes for sample in found)
         if num_bytes <= self.sort_bytes:
             return replace(one, sorting=sorting)

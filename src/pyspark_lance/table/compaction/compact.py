@@ -22,7 +22,7 @@ from pyspark_lance.format.logical_view import moving_rows_schema
 from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.columns.cluster_by import check_kept
-from pyspark_lance.table.compaction.clustering import ClusteringStage, chosen_order, clustering_of
+from pyspark_lance.table.compaction.clustering import ClusteringStage, choose_order, clustering_of
 from pyspark_lance.table.compaction.compaction_plan import (
     Bin,
     CompactionOptions,
@@ -255,7 +255,7 @@ def _plan_clustering(
     change: DmlPlan, chosen: CompactionOptions, write: WriteFragmentsRequest
 ) -> CompactionPlan:
     snapshot = change.snapshot()
-    order, bins = chosen_order(snapshot, chosen)
+    order, bins = choose_order(snapshot, chosen)
     rows = tuple(rows_per_fragment(group, chosen) for group in bins)
     writes = [replace(write, max_rows_per_file=most) for most in rows]
     stage = ClusteringStage.first(snapshot, bins, writes, order, chosen.sort_bytes)
@@ -302,7 +302,7 @@ def commit_bins(
             result = work.commit(work.propose(change.base, operation, uuid=change.transaction_uuid))
         except RetryableCommitError:
             _remove_reuse_file(change, operation)
-            unchanged = _unchanged(change, kept)
+            unchanged = _unchanged_groups(change, kept)
             if len(unchanged) == len(kept) and not _has_concurrent_reuse_entry(change, operation):
                 raise
             logger.info(
@@ -365,7 +365,7 @@ def _has_concurrent_reuse_entry(change: DmlPlan, operation: Rewrite) -> bool:
     return (None if known is None else known.uuid) != operation.replaces
 
 
-def _unchanged(change: DmlPlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
+def _unchanged_groups(change: DmlPlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
     """Return the groups whose old fragments are unchanged in the newest version."""
     newest = Snapshot.open(change.table)
     there = {fragment.id: fragment for fragment in newest.manifest.fragments}

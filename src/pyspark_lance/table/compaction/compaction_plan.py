@@ -193,7 +193,7 @@ def plan_bins(
     for group, kinds in runs:
         if kinds != [Candidate.WITH_NEIGHBOURS]:
             bins += _split(group, options.target_rows_per_fragment)
-    return _limited(bins, options)
+    return _limit_bins(bins, options)
 
 
 def rows_per_fragment(fragments: Bin, options: CompactionOptions) -> int:
@@ -257,7 +257,7 @@ def _split(run: Sequence[Fragment], target_rows: int) -> list[Bin]:
     return bins
 
 
-def _limited(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, ...]:
+def _limit_bins(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, ...]:
     """Return the first bins within the limits, at least one, to ensure progress."""
     taken: list[Bin] = []
     rows = fragments = 0

@@ -202,7 +202,7 @@ class _NewRows:
             return SortedChanges((), 0), fewest_batches(self._buffered)
         self._files.close_file()
         written = tuple(self._files.fragments)
-        return SortedChanges(written, self._count, self._new_keys.packed()), []
+        return SortedChanges(written, self._count, self._new_keys.to_bytes()), []
 
     def remove(self) -> None:
         if self._files is not None:

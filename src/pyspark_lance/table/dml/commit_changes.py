@@ -13,8 +13,8 @@ from functools import partial
 
 from pyspark_lance.commit.application_versions import (
     CONFIG_PREFIX,
+    application_of_source,
     application_version,
-    applied_changes,
     recorded_version,
 )
 from pyspark_lance.commit.commit_outcome import files_of
@@ -43,10 +43,10 @@ class RowChanges:
     new_fragments: tuple[Fragment, ...] = ()
     num_inserted_rows: int = 0
     num_updated_rows: int = 0
-    # ``NewKeys.packed`` of each task; whether the transaction stores them.
+    # ``NewKeys.to_bytes`` of each task; whether the transaction stores them.
     new_keys: tuple[bytes, ...] = ()
     stores_keys: bool = False
-    # ``RowKeys.packed`` of each task that wrote rows.
+    # ``RowKeys.to_bytes`` of each task that wrote rows.
     row_keys: tuple[bytes | None, ...] = ()
     # Assigned columns, for the coverage of indices.
     assigned: frozenset[str] = frozenset()
@@ -186,7 +186,7 @@ def _field_ids(snapshot: Snapshot, columns: frozenset[str]) -> tuple[int, ...]:
 
 def applied_version(snapshot: Snapshot, source: str) -> int:
     """The version up to which the changes of ``source`` are applied; 0 for none."""
-    return recorded_version(snapshot.manifest.config, applied_changes(source)) or 0
+    return recorded_version(snapshot.manifest.config, application_of_source(source)) or 0
 
 
 def with_applied_version(plan: DmlPlan, commit: PreparedCommit) -> PreparedCommit:

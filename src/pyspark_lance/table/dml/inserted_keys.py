@@ -64,7 +64,7 @@ class NewKeys:
             self._bits = np.zeros(NUM_BYTES * 8, np.bool_)
         self._bits[bits_of(hashes, NUM_BLOCKS)] = True
 
-    def packed(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Serialize the filter for the driver; empty for no keys."""
         if self._bits is None:
             return b""
@@ -130,7 +130,7 @@ class RowKeys:
         if self._names and self._count <= MAX_ROWS:
             self._parts.append(hash_keys([rows.column(name) for name in self._names]))
 
-    def packed(self) -> bytes | None:
+    def to_bytes(self) -> bytes | None:
         """Serialize the hashes for the driver; None if they are not recorded."""
         if not self._names or self._count > MAX_ROWS:
             return None
@@ -142,7 +142,7 @@ def row_keys_property(
 ) -> Mapping[str, str]:
     """Return the property that records the keys of all tasks; none if a task has too many.
 
-    ``packed``: ``RowKeys.packed`` of every task that wrote rows.
+    ``packed``: ``RowKeys.to_bytes`` of every task that wrote rows.
     """
     parts = list(packed)
     known = [part for part in parts if part is not None]

@@ -186,7 +186,7 @@ def rows_with_keys(
         )
         yield from _read_whole(task, names, keys, slices.take(places[missing]))
         if is_known.any():
-            yield from _found(task, [fragments[n] for n in np.flatnonzero(is_known)], *found)
+            yield from _live_batches(task, [fragments[n] for n in np.flatnonzero(is_known)], *found)
     rest = slices.take(np.flatnonzero(~unread))
     for rows in replace(task, slices=rest).run() if len(rest) else ():
         yield filter_rows(rows, keys.may_contain(_hashes_of(rows, names)))
@@ -232,7 +232,7 @@ def _name_of(fragment: Fragment) -> Hashable:
     return tuple([(file.base_id, file.path) for file in fragment.files])
 
 
-def _found(
+def _live_batches(
     task: ScanTask,
     fragments: Sequence[Fragment],
     rows: pa.RecordBatch,

@@ -70,7 +70,7 @@ class KeyFilter:
         ``hashes``: of ``hash_keys``.
         """
         if sum(map(len, hashes)) <= _SMALL_KEY_COUNT:
-            return cls(_listed(hashes).tobytes())
+            return cls(_distinct_hashes(hashes).tobytes())
         # For many keys, setting one byte per bit and packing is faster.
         table = np.zeros(NUM_BITS, dtype=np.bool_)
         for part in hashes:
@@ -125,11 +125,11 @@ class KeyFilter:
     def may_contain(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which keys may be in the set, same shape."""
         mask = np.zeros(len(hashes), dtype=np.bool_)
-        left = self._found_in_list(hashes) if self._is_list else self._found_in_table(hashes)
+        left = self._find_in_list(hashes) if self._is_list else self._find_in_table(hashes)
         mask[left] = True
         return mask
 
-    def _found_in_table(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def _find_in_table(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         table = np.frombuffer(self.content, dtype=np.uint8)
         left = np.arange(len(hashes))
         for probe in range(_PROBES):
@@ -138,7 +138,7 @@ class KeyFilter:
             left = left[hit != 0]
         return left
 
-    def _found_in_list(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def _find_in_list(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         if not self.content:
             return np.empty(0, dtype=np.int64)
         known, is_taken = self._hashes(), _occupied_slots(self.content)
@@ -182,7 +182,7 @@ class KeyCollector:
         """The filter of all keys; None if there were no rows."""
         if not self._hashes:
             return None
-        return replace(KeyFilter.of(self._hashes), packed_values=_packed(self._values or []))
+        return replace(KeyFilter.of(self._hashes), packed_values=_pack(self._values or []))
 
 
 def _values_of_both(one: KeyFilter, other: KeyFilter) -> bytes:
@@ -192,17 +192,17 @@ def _values_of_both(one: KeyFilter, other: KeyFilter) -> bytes:
     if len(whole) < len(known):
         return b""
     size = sum(part.nbytes for values in whole for part in values)
-    return _packed(whole) if size <= _MAX_VALUE_BYTES else b""
+    return _pack(whole) if size <= _MAX_VALUE_BYTES else b""
 
 
-def _packed(parts: Sequence[Sequence[pa.Array]]) -> bytes:
+def _pack(parts: Sequence[Sequence[pa.Array]]) -> bytes:
     """Pack the values of keys for ``KeyFilter``; empty if there are none."""
     columns = [pc.unique(pa.concat_arrays(column)) for column in zip(*parts, strict=True)]
     lists = [pa.ListArray.from_arrays([0, len(column)], column) for column in columns]
     return pack_rows(pa.record_batch(lists, list(map(str, range(len(lists)))))) if lists else b""
 
 
-def _listed(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+def _distinct_hashes(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
     return np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *hashes]))
 
 
@@ -253,7 +253,7 @@ def hash_keys(columns: Sequence[pa.Array]) -> NDArray[np.uint64]:
     """
     hashes = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
-        hashes = _mixed(hashes ^ _hashed(column))
+        hashes = _finalize(hashes ^ _hash_column(column))
     return hashes
 
 
@@ -261,9 +261,9 @@ def _is_text(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
 
-def _hashed(column: pa.Array) -> NDArray[np.uint64]:
+def _hash_column(column: pa.Array) -> NDArray[np.uint64]:
     if _is_text(column.type):
-        hashes = _hashed_text(
+        hashes = _hash_texts(
             pc.fill_null(column, plain_scalar("", column.type)).cast(pa.large_string())
         )
     else:
@@ -272,14 +272,14 @@ def _hashed(column: pa.Array) -> NDArray[np.uint64]:
             hashes = numbers_with_default(0, whole)
         else:
             hashes = numbers_with_default(0, whole.cast(pa.int64())).view(np.uint64)
-    hashes = _mixed(hashes)
+    hashes = _finalize(hashes)
     if column.null_count:
         is_null = plain_numbers(pc.is_null(column))
         hashes = np.where(is_null, _NULL_HASH, hashes)
     return hashes
 
 
-def _hashed_text(texts: pa.LargeStringArray) -> NDArray[np.uint64]:
+def _hash_texts(texts: pa.LargeStringArray) -> NDArray[np.uint64]:
     """Hash all strings at once, eight bytes at a time."""
     first = texts.offset
     offsets = np.frombuffer(texts.buffers()[1], dtype=np.int64)[first : first + len(texts) + 1]
@@ -293,11 +293,11 @@ def _hashed_text(texts: pa.LargeStringArray) -> NDArray[np.uint64]:
         rows = np.flatnonzero(lengths > start)
         words = padded[(offsets[:-1][rows] + start)[:, None] + lanes]
         words[lanes >= (lengths[rows] - start)[:, None]] = 0
-        hashes[rows] = _mixed(hashes[rows] ^ words.view(np.uint64)[:, 0])
+        hashes[rows] = _finalize(hashes[rows] ^ words.view(np.uint64)[:, 0])
     return hashes
 
 
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _finalize(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finalizer of splitmix64: every bit of the input changes half of the output."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(30)

@@ -97,8 +97,8 @@ class WrittenChanges:
     touched: tuple[MatchedRows, ...]  # Matched rows of each fragment.
     num_inserted_rows: int
     num_updated_rows: int
-    new_keys: bytes = b""  # ``NewKeys.packed`` of inserted rows and of rows with a changed key.
-    row_keys: bytes | None = None  # ``RowKeys.packed`` of all rows.
+    new_keys: bytes = b""  # ``NewKeys.to_bytes`` of inserted rows and of rows with a changed key.
+    row_keys: bytes | None = None  # ``RowKeys.to_bytes`` of all rows.
 
 
 def write_changes(
@@ -176,7 +176,7 @@ class _Task:
                 if self._num_inserted:
                     raise AssertionError("rows that move come before rows that are inserted")
                 self._num_updated += len(moved)
-                for part, rows in self._in_parts(_rows_at(batch, moved), self._updated):
+                for part, rows in self._in_parts(_rows_at(batch, moved), self._update_rows):
                     if self._rows.stable:
                         self._row_ids.append(_integers(part, CHANGED_ROW_ID))
                         addresses = _integers(part, CHANGED_ADDRESS)
@@ -191,7 +191,7 @@ class _Task:
                     # store them.
                     yield None
                 self._num_inserted += len(inserted)
-                for _, rows in self._in_parts(_rows_at(batch, inserted), self._inserted):
+                for _, rows in self._in_parts(_rows_at(batch, inserted), self._insert_rows):
                     self._new_keys.add(rows)
                     self._row_keys.add(rows)
                     yield rows
@@ -204,8 +204,8 @@ class _Task:
             touched,
             self._num_inserted,
             self._num_updated,
-            self._new_keys.packed(),
-            self._row_keys.packed(),
+            self._new_keys.to_bytes(),
+            self._row_keys.to_bytes(),
         )
 
     def with_lineage(self, fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
@@ -245,7 +245,7 @@ class _Task:
             batch, clause, lambda rows, first: complete(rows, self._clauses[clause[first]].columns)
         )
 
-    def _updated(self, batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
+    def _update_rows(self, batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
         sources = [name for name in columns if KEEPS + name in batch.schema.names]
         if not sources:
             return self._with_kept(batch, columns, {})
@@ -266,7 +266,7 @@ class _Task:
 
         ``sources``: columns that are assigned the stored value of another column.
         """
-        values = _given(self._fields, batch, columns)
+        values = _conform_columns(self._fields, batch, columns)
         fields = {field.name: field for field in self._fields}
         others = [name for name in fields if name not in columns]
         read = dict.fromkeys(sources.get(name, name) for name in others)
@@ -278,9 +278,9 @@ class _Task:
             for name in others:
                 target = fields[name].to_arrow().type
                 values[name] = conform_array(rows[sources.get(name, name)], target, name)
-        return _assembled(self._fields, values)
+        return _assemble(self._fields, values)
 
-    def _inserted(self, batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
+    def _insert_rows(self, batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
         return inserted_rows(self._fields, batch, columns)
 
 
@@ -308,7 +308,7 @@ def inserted_rows(
 
     ``batch``: has at least ``columns``.
     """
-    values = _given(fields, batch, columns)
+    values = _conform_columns(fields, batch, columns)
     for field in fields:
         if field.name not in values:
             if not field.nullable:
@@ -316,10 +316,10 @@ def inserted_rows(
                     f"an inserted row lacks the column {field.name!r}, which must not be null"
                 )
             values[field.name] = pa.nulls(batch.num_rows, field.to_arrow().type)
-    return _assembled(fields, values)
+    return _assemble(fields, values)
 
 
-def _given(
+def _conform_columns(
     fields: Sequence[Field], batch: pa.RecordBatch, columns: Collection[str]
 ) -> dict[str, pa.Array]:
     chosen = [field for field in fields if field.name in columns]
@@ -327,7 +327,7 @@ def _given(
     return {field.name: conformed.column(i) for i, field in enumerate(chosen)}
 
 
-def _assembled(fields: Sequence[Field], values: dict[str, pa.Array]) -> pa.RecordBatch:
+def _assemble(fields: Sequence[Field], values: dict[str, pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [values[field.name] for field in fields],
         schema=pa.schema([field.to_arrow() for field in fields]),

@@ -124,16 +124,16 @@ class _Matcher:
             rows, places = table.pairs(keys_of(batch, self._merge))
             is_new[rows] = False
             if self._merge.matched is not None and len(rows):
-                yield self._matched(take_rows(batch, rows), take_rows(target, places))
+                yield self._update_rows(take_rows(batch, rows), take_rows(target, places))
         if self._merge.inserts is not None and is_new.any():
             new = batch if is_new.all() else take_rows(batch, np.flatnonzero(is_new))
-            yield self._inserted(new, self._merge.inserts)
+            yield self._insert_rows(new, self._merge.inserts)
 
-    def _matched(self, rows: pa.RecordBatch, target: pa.RecordBatch) -> pa.RecordBatch:
+    def _update_rows(self, rows: pa.RecordBatch, target: pa.RecordBatch) -> pa.RecordBatch:
         updates = self._merge.updates
         return as_changes(target, 0, {name: rows.column(at) for name, at in updates.items()})
 
-    def _inserted(self, rows: pa.RecordBatch, values: Mapping[str, int]) -> pa.RecordBatch:
+    def _insert_rows(self, rows: pa.RecordBatch, values: Mapping[str, int]) -> pa.RecordBatch:
         nothing = pa.nulls(rows.num_rows, pa.uint64())
         nowhere = pa.RecordBatch.from_pydict({ROW_ID: nothing, ROW_ADDRESS: nothing})
         number = len(self._merge.clauses) - 1
@@ -189,10 +189,10 @@ def pack_source(merge: PlainMerge, batches: Iterable[pa.RecordBatch]) -> Iterato
     collected = KeyCollector()
     for rows in _full_batches(map(with_offsets, batches)):
         collected.add(keys_of(rows, merge))
-        yield _staged(0, SOURCE, pack_rows(rows))
+        yield _stage(0, SOURCE, pack_rows(rows))
     keys = collected.result()
     if keys is not None:
-        yield _staged(0, FILTER, keys.to_bytes())
+        yield _stage(0, FILTER, keys.to_bytes())
 
 
 def split_source(
@@ -202,7 +202,7 @@ def split_source(
     for _, payload in _payloads(batches):
         for rows in unpack_rows(payload):
             for bucket, piece in split_rows(rows, key_buckets(keys_of(rows, merge), buckets)):
-                yield _staged(bucket, SOURCE, pack_rows(piece))
+                yield _stage(bucket, SOURCE, pack_rows(piece))
 
 
 def split_target(
@@ -211,7 +211,7 @@ def split_target(
     """Yield the target rows that may match, packed by bucket."""
     for rows in _full_batches(_may_match(merge, keys, tasks)):
         for bucket, piece in split_rows(rows, key_buckets(target_keys_of(rows, merge), buckets)):
-            yield _staged(bucket, TARGET, pack_rows(piece))
+            yield _stage(bucket, TARGET, pack_rows(piece))
 
 
 def broadcast_limit(num_tasks: int) -> int:
@@ -229,10 +229,10 @@ def collect_broadcast(
         count += rows.num_rows
         size += rows.nbytes
         if count > limit or size > limit * _SMALL_ROW_BYTES:
-            yield _staged(0, TOO_MANY, b"")
+            yield _stage(0, TOO_MANY, b"")
             return
     for rows in fewest_batches(batches):
-        yield _staged(0, TARGET, pack_rows(rows))
+        yield _stage(0, TARGET, pack_rows(rows))
 
 
 def broadcast_target(staged: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] | None:
@@ -303,7 +303,7 @@ def _payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
             yield kind.as_py(), payload.as_py()
 
 
-def _staged(bucket: int, kind: int, payload: bytes) -> pa.RecordBatch:
+def _stage(bucket: int, kind: int, payload: bytes) -> pa.RecordBatch:
     columns = [[bucket], [kind], [payload]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, STAGED, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=STAGED)

@@ -165,7 +165,7 @@ def _rewrite_fragment(
             start, end = np.searchsorted(deleted, (first, first + old.num_rows))
             batch = pa.RecordBatch.from_arrays(old.columns, schema=schema)
             removed = deleted[start:end] - first
-            for rows in _replaced(batch, removed, filler, places - first, values):
+            for rows in _replace_values(batch, removed, filler, places - first, values):
                 writer.write(rows)
         changed = new_values.finish()
         file = writer.finish()
@@ -226,7 +226,7 @@ class _NewValues:
         return self._changed
 
 
-def _replaced(
+def _replace_values(
     old: pa.RecordBatch,
     deleted: NDArray[np.int64],
     filler: pa.RecordBatch,
@@ -250,9 +250,11 @@ def _replaced(
             half = old.num_rows // 2
             place, removed = int(places.searchsorted(half)), int(deleted.searchsorted(half))
             first, rest = old.slice(0, half), old.slice(half)
-            yield from _replaced(first, deleted[:removed], filler, places[:place], values[:place])
+            yield from _replace_values(
+                first, deleted[:removed], filler, places[:place], values[:place]
+            )
             deleted, places = deleted[removed:] - half, places[place:] - half
-            yield from _replaced(rest, deleted, filler, places, values[place:])
+            yield from _replace_values(rest, deleted, filler, places, values[place:])
             return
         indices = np.arange(old.num_rows, dtype=np.int64)
         indices[deleted] = old.num_rows

@@ -245,7 +245,7 @@ def choose_rewrite(
     # Rewriting a column removes the fragment from the coverage of its indices. When rows move, the
     # indices still cover the remaining rows.
     if _is_indexed(snapshot, names, everything if callable(changed) else changed):
-        return _rows(f"an index covers {_listed(names)}, and stays usable when rows move")
+        return _rows(f"an index covers {_list_names(names)}, and stays usable when rows move")
     if callable(changed):
         if rewrite_cost(snapshot, names, everything).rows_s < WORTH_COUNTING_S:
             return _rows("the table is so small that counting the changes would cost more")
@@ -253,7 +253,7 @@ def choose_rewrite(
     cost = rewrite_cost(snapshot, names, changed)
     reason = (
         f"moving {sum(changed.values()):,} of {sum(everything.values()):,} rows takes about "
-        f"{cost.rows_s:.2g} s of CPU time, rewriting {_listed(names)} for "
+        f"{cost.rows_s:.2g} s of CPU time, rewriting {_list_names(names)} for "
         f"{len(changed):,} of {len(everything):,} fragments about {cost.columns_s:.2g} s"
     )
     if cost.columns_s < cost.rows_s:
@@ -294,7 +294,7 @@ def _rows(reason: str) -> RewriteChoice:
     return RewriteChoice(RewriteMode.ROWS, reason)
 
 
-def _listed(names: Collection[str]) -> str:
+def _list_names(names: Collection[str]) -> str:
     return f"column {next(iter(names))!r}" if len(names) == 1 else f"{len(names)} columns"
 
 

@@ -133,11 +133,11 @@ def run_changes(
         note = partial(collect_deletes, plan, tuple(clauses))
         collected = runner.run(changes, note, MESSAGE, packed=False)
         return _apply_deletes(runner, plan, collected, one_match_each)
-    pieces = packed_changes(runner, plan, clauses, changes)
+    pieces = pack_changes(runner, plan, clauses, changes)
     return run_pieces(runner, plan, clauses, pieces, one_match_each=one_match_each)
 
 
-def packed_changes(
+def pack_changes(
     runner: StageRunner[Rows], plan: DmlPlan, clauses: Sequence[Clause], changes: Rows
 ) -> Rows:
     """Run the first stage: pack the changes as ``PIECE`` and write large inserts."""

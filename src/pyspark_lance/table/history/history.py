@@ -26,7 +26,7 @@ from pyspark_lance.metafile.manifest_file import (
 )
 from pyspark_lance.metafile.refs_file import list_tags
 from pyspark_lance.store.object_store import ObjectStore, missing
-from pyspark_lance.table.compaction.clustering import chosen_order
+from pyspark_lance.table.compaction.clustering import choose_order
 from pyspark_lance.table.compaction.compaction_plan import (
     CompactionOptions,
     CompactionRequest,
@@ -223,7 +223,7 @@ def _advice_of_compaction(snapshot: Snapshot) -> Iterator[str]:
     if options.cluster_by:
         columns = ", ".join(options.cluster_by)
         try:
-            _, bins = chosen_order(snapshot, options)
+            _, bins = choose_order(snapshot, options)
         except LanceError as error:
             yield f"choose other columns to cluster by than {columns}: {error.what}"
             return

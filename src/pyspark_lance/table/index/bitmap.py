@@ -122,10 +122,10 @@ def read_row_sets(
         stored = file.take("bitmaps", places, max_bytes=max_bytes)
     except BatchTooLargeError:
         return None
-    return [_known_set(data.as_buffer(), file.where) for data in stored]
+    return [_parse_rows(data.as_buffer(), file.where) for data in stored]
 
 
-def _known_set(data: pa.Buffer | None, where: str) -> dict[int, BitMap]:
+def _parse_rows(data: pa.Buffer | None, where: str) -> dict[int, BitMap]:
     if data is None:
         raise CorruptFileError("a value of the bitmap index has no rows", where)
     parsed = parse_tree_map(data.to_pybytes(), where)

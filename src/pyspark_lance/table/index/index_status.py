@@ -60,7 +60,7 @@ def index_columns(snapshot: Snapshot) -> list[IndexColumns]:
 def index_status(snapshot: Snapshot) -> list[IndexStatus]:
     """Describe the segments of all indices over columns; opens the files of used ones."""
     entries = [entry for entry in snapshot.indices if entry.fields]
-    covered = {entry.uuid: _covered_now(snapshot, entry) for entry in entries}
+    covered = {entry.uuid: _current_coverage(snapshot, entry) for entry in entries}
     by_name: dict[str, BitMap] = {}
     for entry in entries:
         by_name[entry.name] = by_name.get(entry.name, BitMap()) | covered[entry.uuid]
@@ -69,7 +69,7 @@ def index_status(snapshot: Snapshot) -> list[IndexStatus]:
     ]
 
 
-def _covered_now(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
+def _current_coverage(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
     try:
         return covered_fragments(snapshot, entry)
     except (LanceError, FileNotFoundError):

@@ -47,7 +47,7 @@ from pyspark_lance.table.index.segments import (
     NGRAM,
     Segment,
     indexed_field_at,
-    moved_addresses,
+    map_addresses,
     path_of,
     reuse_versions,
     segment_of,
@@ -152,13 +152,13 @@ def lock_segments(snapshot: Snapshot, indexed: Field, kind: str) -> Iterator[lis
         left = BitMap(lookups.lengths)
         asked = []
         for segment in usable_segments(snapshot, indexed.id):
-            opened = _opened(lookups, segment, indexed) if segment.kind == kind else None
+            opened = _open_segment(lookups, segment, indexed) if segment.kind == kind else None
             if opened is None:
                 continue
-            covered = _covered(lookups, segment) & left
+            covered = _segment_coverage(lookups, segment) & left
             left -= covered
             is_by_address = not segment.names_row_ids and not _moves(lookups, segment)
-            locate = partial(_located, lookups, segment, covered=covered)
+            locate = partial(_locate_rows, lookups, segment, covered=covered)
             asked.append(LockedSegment(opened, covered, is_by_address, locate))
         yield asked
 
@@ -188,7 +188,7 @@ def segment_state(snapshot: Snapshot, entry: IndexMetadata) -> SegmentState:
     with lookups.lock:
         try:
             opened = _open(lookups, segment, indexed)
-            covered = _covered(lookups, segment) & BitMap(lookups.lengths)
+            covered = _segment_coverage(lookups, segment) & BitMap(lookups.lengths)
         except (LanceError, FileNotFoundError) as error:
             is_damaged = not isinstance(error, UnsupportedFeatureError)
             return SegmentState(False, f"it cannot be read: {error}", is_damaged=is_damaged)
@@ -207,7 +207,7 @@ def covered_fragments(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     if isinstance(segment, str):
         return entry.fragment_bitmap or BitMap()
-    return _covered(_lookups_of(snapshot), segment)
+    return _segment_coverage(_lookups_of(snapshot), segment)
 
 
 _Answer: TypeAlias = NDArray[np.uint64]
@@ -276,8 +276,8 @@ def _ask(
     asked: set[str] = set()
     for segment in segments:
         try:
-            covered = (_covered(lookups, segment) & wanted) - answered
-            known = _opened(lookups, segment, indexed) if covered else None
+            covered = (_segment_coverage(lookups, segment) & wanted) - answered
+            known = _open_segment(lookups, segment, indexed) if covered else None
             if known is None:
                 continue
             covered = known.complete(covered, lookups.lengths)
@@ -295,7 +295,7 @@ def _ask(
     return Candidates(fragments, np.unique(np.concatenate(parts)), frozenset(asked))
 
 
-def _covered(lookups: _Lookups, segment: Segment) -> BitMap:
+def _segment_coverage(lookups: _Lookups, segment: Segment) -> BitMap:
     """Return the covered fragments of a segment after pending compactions."""
     bitmap = segment.entry.fragment_bitmap
     assert bitmap is not None
@@ -316,7 +316,7 @@ def _addresses(
 ) -> NDArray[np.uint64] | None:
     """Return the addresses of candidates in covered fragments; None if unknown."""
     names = _names(lookups, segment, known, query) if covered else None
-    return None if names is None else _located(lookups, segment, names, covered)
+    return None if names is None else _locate_rows(lookups, segment, names, covered)
 
 
 def _give_up(lookups: _Lookups, segment: Segment, error: Exception) -> None:
@@ -329,7 +329,7 @@ def _give_up(lookups: _Lookups, segment: Segment, error: Exception) -> None:
     )
 
 
-def _opened(lookups: _Lookups, segment: Segment, indexed: Field) -> OpenSegment | None:
+def _open_segment(lookups: _Lookups, segment: Segment, indexed: Field) -> OpenSegment | None:
     is_known, kept = lookups.recall(segment.entry.uuid)
     if is_known:
         return kept  # type: ignore[return-value]
@@ -341,7 +341,7 @@ def _opened(lookups: _Lookups, segment: Segment, indexed: Field) -> OpenSegment 
 def _open(lookups: _Lookups, segment: Segment, indexed: Field) -> OpenSegment:
     files: TableFiles = lookups.snapshot.files
     opened = _OPENERS[segment.kind](files, segment.entry, indexed)
-    covered = _covered(lookups, segment)
+    covered = _segment_coverage(lookups, segment)
     columns = lookups.snapshot.manifest.fragments.columns
     least = int(columns.num_rows[np.isin(columns.ids, list(covered))].sum())
     if opened.num_rows is not None and opened.num_rows < least:
@@ -367,7 +367,7 @@ def _names(
     return names
 
 
-def _located(
+def _locate_rows(
     lookups: _Lookups, segment: Segment, names: NDArray[np.uint64], covered: BitMap
 ) -> NDArray[np.uint64] | None:
     """Return the current addresses of rows in covered fragments."""
@@ -375,7 +375,7 @@ def _located(
         addresses, is_found = row_id_index(lookups.snapshot).addresses_of(names)
         addresses = addresses[is_found]
     else:
-        addresses = moved_addresses(names, _moves(lookups, segment))
+        addresses = map_addresses(names, _moves(lookups, segment))
     fragments = addresses >> np.uint64(OFFSET_BITS)
     numbers = np.fromiter(covered, np.uint64, len(covered))
     addresses = addresses[np.isin(fragments, numbers)]

@@ -248,18 +248,18 @@ def reuse_versions(snapshot: Snapshot) -> ReuseVersions:
     return versions_from_bytes(bytes(content))
 
 
-def moved_addresses(addresses: NDArray[np.uint64], versions: ReuseVersions) -> NDArray[np.uint64]:
+def map_addresses(addresses: NDArray[np.uint64], versions: ReuseVersions) -> NDArray[np.uint64]:
     """Map addresses from before or after compactions to current ones, without removed rows.
 
     ``addresses``: of rows, in any order; ``versions``: the compactions, oldest first.
     """
     for version in versions:
         for group in version.groups:
-            addresses = _moved(addresses, group)
+            addresses = _map_group(addresses, group)
     return addresses
 
 
-def _moved(addresses: NDArray[np.uint64], group: ReuseGroup) -> NDArray[np.uint64]:
+def _map_group(addresses: NDArray[np.uint64], group: ReuseGroup) -> NDArray[np.uint64]:
     old = np.array(sorted(group.old_ids), np.uint64)
     is_old = np.isin(addresses >> np.uint64(OFFSET_BITS), old)
     if not is_old.any():

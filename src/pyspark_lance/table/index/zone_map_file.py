@@ -130,7 +130,7 @@ class ZoneMap:
         return cls(none, none, *numbers)
 
     @classmethod
-    def joined(cls, parts: Sequence[ZoneMap], data_type: pa.DataType) -> ZoneMap:
+    def concat(cls, parts: Sequence[ZoneMap], data_type: pa.DataType) -> ZoneMap:
         """Concatenate zone maps of one type."""
         batches = [part.to_batch() for part in (cls.empty(data_type), *parts)]
         (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches() or batches[:1]
@@ -197,7 +197,7 @@ def read_zones_and_nulls(files: TableFiles, index: IndexMetadata) -> tuple[ZoneM
     number = reader.schema.metadata.get(_NULL_BITMAP)
     if number is None:
         return _zones_of(reader, where), None
-    return _zones_of(reader, where), _parsed_nulls(bytes(reader.global_buffer(int(number))), where)
+    return _zones_of(reader, where), _parse_nulls(bytes(reader.global_buffer(int(number))), where)
 
 
 def write_zone_map(
@@ -236,7 +236,7 @@ def _zones_of(reader: DataFileReader, where: str) -> ZoneMap:
     return ZoneMap.from_batch(batch, where)
 
 
-def _parsed_nulls(data: bytes, where: str) -> Nulls | None:
+def _parse_nulls(data: bytes, where: str) -> Nulls | None:
     rows = parse_tree_map(data, where)
     nulls = {fragment_id: bitmap for fragment_id, bitmap in rows.items() if bitmap is not None}
     return nulls if len(nulls) == len(rows) else None  # A full bitmap has no offsets.
@@ -368,7 +368,7 @@ def _zones_of_fragment(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> Col
         if is_inside_struct:
             # Null structs may not be counted as nulls of the field.
             bounds = Bounds(bounds.minimum, bounds.maximum, True, bounds.all_null)
-        part = _located(zones, bounds, rows, covered, title_of(index))
+        part = _locate_zones(zones, bounds, rows, covered, title_of(index))
         if len(part.starts):
             parts.append(part)
     if not parts:
@@ -378,14 +378,14 @@ def _zones_of_fragment(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> Col
         for name in ("starts", "stops", "num_nulls", "least_values")
     )
     order = np.argsort(starts)
-    bounds = _joined([part.bounds for part in parts]).take(order)
+    bounds = _join_bounds([part.bounds for part in parts]).take(order)
     titles = frozenset().union(*(part.titles for part in parts))
     return ColumnZones(
         starts[order], stops[order], bounds, num_nulls[order], least_values[order], titles
     )
 
 
-def _located(
+def _locate_zones(
     zones: ZoneMap, bounds: Bounds, rows: _Rows, covered: BitMap, title: str
 ) -> ColumnZones:
     """Return the zones of covered fragments in ``rows``."""
@@ -411,7 +411,7 @@ def _located(
     )
 
 
-def _joined(parts: Sequence[Bounds]) -> Bounds:
+def _join_bounds(parts: Sequence[Bounds]) -> Bounds:
     if len(parts) == 1:
         return parts[0]
     return Bounds(

@@ -46,7 +46,7 @@ from pyspark_lance.table.index_build.index_plan import (
 )
 from pyspark_lance.table.index_build.segment_task import BuiltSegment, SegmentTask
 from pyspark_lance.table.index_build.text_build import text_format_version
-from pyspark_lance.table.index_build.zone_maps import written_zone_maps
+from pyspark_lance.table.index_build.zone_maps import assemble_zone_maps
 from pyspark_lance.table.tasks import RunTasks, run_local
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -165,7 +165,7 @@ def commit_index(plan: IndexPlan, built: Sequence[BuiltPart], work: UnitOfWork) 
     num_rows = sum(rows[number] for task in tasks for number in task.fragments)
     if plan.zone_maps is not None:
         zones = [part for part in built if not isinstance(part, BuiltSegment)]
-        of_zones, _ = written_zone_maps(plan.zone_maps, zones, work)
+        of_zones, _ = assemble_zone_maps(plan.zone_maps, zones, work)
         new, replaced = new + of_zones.new_indices, replaced + of_zones.removed_indices
         of_fragments = sum(rows[number] for number in plan.zone_maps.fragments)
         num_rows += of_fragments * len(plan.zone_maps.wanted)

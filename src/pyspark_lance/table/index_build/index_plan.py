@@ -63,7 +63,7 @@ from pyspark_lance.table.index_build.zone_maps import (
     check_rows_per_zone,
     plan_refresh_of,
     plan_wanted,
-    wanted_zone_map,
+    request_zone_map,
 )
 from pyspark_lance.table.scan.column_paths import named_path, path_to
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
@@ -187,13 +187,13 @@ def plan_index(table: Table, request: IndexRequest, settings: ChangeSettings) ->
         raise InvalidInputError(f"a column is named twice in {', '.join(request.columns)}")
     if request.kind == ZONEMAP:
         zoned = [
-            wanted_zone_map(
-                snapshot, column, request.rows_per_zone, _named(snapshot, path, request)
+            request_zone_map(
+                snapshot, column, request.rows_per_zone, _name_index(snapshot, path, request)
             )
             for column, path in paths.items()
         ]
         return IndexPlan(change, zone_maps=plan_wanted(change, zoned))
-    planned = (_planned(snapshot, column, path, request) for column, path in paths.items())
+    planned = (_plan_index(snapshot, column, path, request) for column, path in paths.items())
     return IndexPlan(change, tuple(planned))
 
 
@@ -222,7 +222,9 @@ def plan_index_refresh(
                 where=snapshot.uri,
             )
     refreshed = (
-        _refreshed(snapshot, entries, rows_per_segment, rows_per_joined, is_named=name is not None)
+        _plan_refresh(
+            snapshot, entries, rows_per_segment, rows_per_joined, is_named=name is not None
+        )
         for entries in by_name.values()
     )
     zone_maps = plan_refresh_of(change, chosen)
@@ -233,11 +235,11 @@ def plan_index_refresh(
     )
 
 
-def _planned(
+def _plan_index(
     snapshot: Snapshot, column: str, path: tuple[Field, ...], request: IndexRequest
 ) -> PlannedIndex:
     check_can_be_indexed(request.kind, path[-1], column)
-    name, replaced = _named(snapshot, path, request)
+    name, replaced = _name_index(snapshot, path, request)
     every = frozenset(snapshot.manifest.fragments.ids.tolist())
     zones = ROWS_PER_ZONE if request.rows_per_zone is None else request.rows_per_zone
     tasks = _tasks(snapshot, request.kind, path, every, request.rows_per_segment, zones)
@@ -248,7 +250,7 @@ def _planned(
     return PlannedIndex(name, request.kind, path[-1], replaced, tasks)
 
 
-def _named(
+def _name_index(
     snapshot: Snapshot, path: tuple[Field, ...], request: IndexRequest
 ) -> tuple[str, tuple[IndexMetadata, ...]]:
     """Return the name of an index, and the entries that it replaces."""
@@ -352,7 +354,7 @@ class _Coverage:
         return [e for e in self.alive if has_moved(self.snapshot, e, self.fragments[e.uuid])]
 
 
-def _refreshed(
+def _plan_refresh(
     snapshot: Snapshot,
     entries: Sequence[IndexMetadata],
     rows_per_segment: int,

@@ -57,9 +57,9 @@ class RowSorter(ExternalSorter):
         self.add_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 
-def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def merge_streams(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """The rows of sorted streams, sorted; a batch of each is in memory at a time."""
-    return external_sort.merged(streams, _places)
+    return external_sort.merge_streams(streams, _places)
 
 
 def _places(rows: pa.RecordBatch) -> NDArray[np.int64]:
@@ -250,7 +250,7 @@ class CurrentRows:
             return kept, names[kept]
         kept = np.arange(len(names))
         if self._moves is not None:
-            kept, names = self._moves.applied_to(names)
+            kept, names = self._moves.apply(names)
         is_live = self._live.are_among(names)
         return kept[is_live], names[is_live]
 
@@ -272,9 +272,7 @@ class _Moves:
         if int(counts.sum()) != int(self._ends[-1] if len(new) else 0):
             raise CorruptFileError("compacted fragments have other rows than their sources")
 
-    def applied_to(
-        self, addresses: NDArray[np.uint64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    def apply(self, addresses: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return the places of rows that were not deleted, and their new addresses."""
         is_moved, places = self._from.place_of(addresses)
         is_live = self._from.are_among(addresses)

@@ -56,7 +56,7 @@ def write_signatures(
     )
     count = 0
     with SegmentOutput(store, uuid, SIGNATURES_FILE, schema, common) as output:
-        for ids, signatures in _signed(options, rows):
+        for ids, signatures in _sign_rows(options, rows):
             items = plain_array(signatures.reshape(-1))
             lists = pa.FixedSizeListArray.from_arrays(items, options.num_hashes)
             output.write(pa.RecordBatch.from_arrays([plain_array(ids), lists], schema=schema))
@@ -80,11 +80,11 @@ def write_signatures(
             pages.add(keys)
             columns = [plain_array(keys), plain_array(owners)]
             keys_output.write(pa.RecordBatch.from_arrays(columns, schema=bands))
-        keys_output.writer.write_global_buffer(pages.packed())
+        keys_output.writer.write_global_buffer(pages.to_bytes())
     return {SIGNATURES_FILE: output.size_bytes, BANDS_FILE: keys_output.size_bytes}
 
 
-def _signed(
+def _sign_rows(
     options: MinHashOptions, rows: Iterable[tuple[pa.Array, NDArray[np.uint64]]]
 ) -> Iterator[tuple[NDArray[np.uint64], Signatures]]:
     """Yield the names of the rows whose texts have words, and their signatures."""
@@ -111,7 +111,7 @@ class _PageEnds:
         self._num_rows += len(keys)
         self._last = keys[-1:].copy() if len(keys) else self._last
 
-    def packed(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Serialize the keys; the last page may be shorter."""
         ends = self._found if self._num_rows % _PAGE_ROWS == 0 else [*self._found, self._last]
         return np.concatenate([np.empty(0, np.uint64), *ends]).astype("<u8").tobytes()

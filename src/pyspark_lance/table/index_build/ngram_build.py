@@ -139,7 +139,7 @@ class NgramPostings(external_sort.SortedRuns):
         """Yield all tokens, ascending, with their rows; a token may occur twice."""
         self._collect()
         streams = self.streams()
-        return merged_postings([*streams, _as_batches(self._sorted())])
+        return merge_postings([*streams, _as_batches(self._sort_postings())])
 
     def _collect(self) -> None:
         if not self._num_pending:
@@ -163,16 +163,16 @@ class NgramPostings(external_sort.SortedRuns):
             self._spill()
 
     def _spill(self) -> None:
-        self.write_run(_SCHEMA, _as_batches(self._sorted()))
+        self.write_run(_SCHEMA, _as_batches(self._sort_postings()))
         self._held, self._num_rows = {}, 0
 
-    def _sorted(self) -> Iterator[tuple[int, BitMap64]]:
+    def _sort_postings(self) -> Iterator[tuple[int, BitMap64]]:
         return iter(sorted(self._held.items()))
 
 
-def merged_postings(streams: Iterable[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def merge_postings(streams: Iterable[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """The rows of each token of several streams, which have their tokens ascending."""
-    return _as_batches(_joined(external_sort.merged(list(streams), _places)))
+    return _as_batches(_join_batches(external_sort.merge_streams(list(streams), _places)))
 
 
 def stored_postings(
@@ -203,7 +203,7 @@ def write_postings(
     return {NGRAM_FILE: output.size_bytes}
 
 
-def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, BitMap64]]:
+def _join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, BitMap64]]:
     last: int | None = None
     rows_of_last = BitMap64()
     for batch in batches:

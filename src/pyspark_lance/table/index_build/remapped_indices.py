@@ -68,7 +68,7 @@ def plan_remap(
         return IndexPlan(change)
     left = {entry.uuid: entry for entry in now.indices}
     pairs = ((entry, left[entry.uuid]) for entry in before.indices if entry.uuid in left)
-    planned = (_planned(before, now, *pair, moved) for pair in pairs)
+    planned = (_plan_segment(before, now, *pair, moved) for pair in pairs)
     return IndexPlan(change, tuple(one for one in planned if one is not None))
 
 
@@ -90,7 +90,7 @@ def _data_of(fragment: Fragment) -> tuple[object, ...]:
     return tuple((file.path, file.fields) for file in fragment.files)
 
 
-def _planned(
+def _plan_segment(
     before: Snapshot,
     now: Snapshot,
     old: IndexMetadata,

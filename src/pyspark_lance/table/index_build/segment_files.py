@@ -163,15 +163,15 @@ def _whole_pages(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         num_held += batch.num_rows
         if num_held < PAGE_ROWS * _PAGES_AT_ONCE:
             continue
-        joined = _joined(held)
+        joined = _join_batches(held)
         whole = num_held - num_held % PAGE_ROWS
         yield joined.slice(0, whole)
         held, num_held = [joined.slice(whole)], num_held - whole
     if num_held:
-        yield _joined(held)
+        yield _join_batches(held)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
@@ -337,10 +337,10 @@ class _Zones:
             if len(addresses):
                 self._add(values, addresses)
             if len(self._done) >= _ZONES_AT_ONCE:
-                yield self._flushed(schema)
+                yield self._flush_batch(schema)
         self._finish_zone()
         if self._done:
-            yield self._flushed(schema)
+            yield self._flush_batch(schema)
 
     def _add(self, values: pa.Array, addresses: NDArray[np.uint64]) -> None:
         cuts, zones = self._cutter.cut(addresses)
@@ -368,7 +368,7 @@ class _Zones:
         self._bits[:] = False
         self._has_null, self._zone = False, 0
 
-    def _flushed(self, schema: pa.Schema) -> pa.RecordBatch:
+    def _flush_batch(self, schema: pa.Schema) -> pa.RecordBatch:
         columns = zip(*self._done, strict=True)
         arrays = [
             pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)

@@ -40,14 +40,14 @@ from pyspark_lance.table.index.segments import (
 from pyspark_lance.table.index_build.merged_segments import (
     RowSorter,
     StoredSegment,
-    merged,
+    merge_streams,
     null_lists_of,
     sorted_rows_of,
 )
 from pyspark_lance.table.index_build.minhash_build import write_signatures
 from pyspark_lance.table.index_build.ngram_build import (
     NgramPostings,
-    merged_postings,
+    merge_postings,
     stored_postings,
     write_postings,
 )
@@ -97,7 +97,7 @@ class SegmentTask:
         name = uuid.uuid4()
         rows = _Rows(self)
         try:
-            sizes = _written(store, name, self, rows)
+            sizes = _write_rows(store, name, self, rows)
         except BaseException:
             remove_files(store, [index_path(name, file) for file in _FILES[self.kind]])
             raise
@@ -201,13 +201,15 @@ _FILES: Final = {
 }
 
 
-def _written(store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows) -> dict[str, int]:
+def _write_rows(
+    store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
+) -> dict[str, int]:
     if task.kind == BLOOMFILTER:
         return write_bloom_filters(store, name, rows, task.rows_per_zone)
     if task.kind == INVERTED:
-        return _written_texts(store, name, task, rows)
+        return _write_texts(store, name, task, rows)
     if task.kind == NGRAM:
-        return _written_ngrams(store, name, task, rows)
+        return _write_ngrams(store, name, task, rows)
     if task.kind == MINHASH:
         with RowSorter(pa.uint64(), task.most_rows, task.most_bytes) as sorter:
             return write_signatures(store, name, task.minhash, rows, sorter)
@@ -216,14 +218,14 @@ def _written(store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
         for values, ids in rows:
             sorter.add(values, ids)
         streams = [sorter.batches(), *_rows_of_joined(task)]
-        in_order = merged(streams) if task.joined else streams[0]
+        in_order = merge_streams(streams) if task.joined else streams[0]
         if task.kind == BTREE:
             return write_btree(store, name, data_type, in_order)
         nulls = _null_lists(task, rows) if task.kind == LABEL_LIST else None
         return write_sets(store, name, data_type, in_order, nulls)
 
 
-def _written_texts(
+def _write_texts(
     store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
 ) -> dict[str, int]:
     assert task.text is not None
@@ -235,7 +237,7 @@ def _written_texts(
         return write_text_segment(store, name, task.text, postings)
 
 
-def _written_ngrams(
+def _write_ngrams(
     store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
 ) -> dict[str, int]:
     with NgramPostings(task.most_bytes) as postings:
@@ -247,7 +249,7 @@ def _written_ngrams(
             index = NgramIndex.open(files, segment.entry, task.field)
             stable = task.scan.stable_row_ids
             streams.append(stored_postings(files, segment, index, stable_row_ids=stable))
-        return write_postings(store, name, merged_postings(streams))
+        return write_postings(store, name, merge_postings(streams))
 
 
 def _null_lists(task: SegmentTask, rows: _Rows) -> dict[int, BitMap]:

@@ -49,7 +49,7 @@ from pyspark_lance.table.index.segments import (
     INVERTED,
     MINHASH,
     kind_of,
-    moved_addresses,
+    map_addresses,
     reuse_versions,
 )
 from pyspark_lance.table.index_build.merged_segments import CurrentRows, StoredSegment
@@ -120,9 +120,9 @@ class TextPostings(external_sort.SortedRuns):
             self._ids.append(ids)
             self._lengths.append(every.lengths[kept].astype(np.uint32))
             self._num_documents += len(kept)
-            self._stored.append(self._renumbered(partition, numbers))
+            self._stored.append(self._renumber(partition, numbers))
 
-    def _renumbered(
+    def _renumber(
         self, partition: TextPartition, numbers: NDArray[np.int64]
     ) -> Iterator[pa.RecordBatch]:
         """The postings of a partition as runs have them.
@@ -167,10 +167,10 @@ class TextPostings(external_sort.SortedRuns):
         """Yield all tokens, ascending by their bytes, with their documents; in blocks."""
         self._tokenize()
         if not self.paths and not self._stored:
-            return map(_as_terms, self._sorted()) if self._held else iter(())
+            return map(_as_terms, self._sort_tokens()) if self._held else iter(())
         self._spill()
         streams = [*self._stored, *self.streams()]
-        return map(_as_terms, _whole_terms(external_sort.merged(streams, _places)))
+        return map(_as_terms, _whole_terms(external_sort.merge_streams(streams, _places)))
 
     def _tokenize(self) -> None:
         if not self._texts:
@@ -201,11 +201,11 @@ class TextPostings(external_sort.SortedRuns):
     def _spill(self) -> None:
         if not self._num_tokens:
             return
-        batches = self._sorted()
+        batches = self._sort_tokens()
         first = next(batches)
         self.write_run(first.schema, chain((first,), batches))
 
-    def _sorted(self) -> Iterator[pa.RecordBatch]:
+    def _sort_tokens(self) -> Iterator[pa.RecordBatch]:
         """The tokens that are held, ascending, with their postings; holds none afterwards."""
         if not self._num_tokens:
             return
@@ -564,7 +564,7 @@ def references_uncovered_rows(
                 addresses, is_found = row_id_index(snapshot).addresses_of(named)
                 addresses = addresses[is_found]
             else:
-                addresses = moved_addresses(named, reuse_versions(snapshot))
+                addresses = map_addresses(named, reuse_versions(snapshot))
             now = set(np.unique(addresses >> np.uint64(OFFSET_BITS)).tolist())
             if not now & live <= set(fragments):
                 return True

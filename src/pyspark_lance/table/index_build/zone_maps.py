@@ -375,11 +375,11 @@ def plan_zone_maps(
     """Plan ``create_zone_maps``; write nothing."""
     change = plan_change(table, settings)
     snapshot = change.snapshot()
-    wanted = [wanted_zone_map(snapshot, name, rows_per_zone) for name in columns]
+    wanted = [request_zone_map(snapshot, name, rows_per_zone) for name in columns]
     return plan_wanted(change, wanted)
 
 
-def wanted_zone_map(
+def request_zone_map(
     snapshot: Snapshot,
     column: str,
     rows_per_zone: int | None,
@@ -446,7 +446,7 @@ def commit_zone_maps(plan: ZoneMapPlan, built: Sequence[Built], work: UnitOfWork
     """Write the files of the indices and commit the version that has them."""
     if plan.change.is_done or not plan.wanted:
         return ZoneMapResult()
-    operation, num_zones = written_zone_maps(plan, built, work)
+    operation, num_zones = assemble_zone_maps(plan, built, work)
     result = work.commit(
         work.propose(plan.change.base, operation, uuid=plan.change.transaction_uuid)
     )
@@ -456,7 +456,7 @@ def commit_zone_maps(plan: ZoneMapPlan, built: Sequence[Built], work: UnitOfWork
     return ZoneMapResult(result.version, names, len(plan.fragments), num_zones)
 
 
-def written_zone_maps(
+def assemble_zone_maps(
     plan: ZoneMapPlan, built: Sequence[Built], work: UnitOfWork
 ) -> tuple[CreateIndex, int]:
     """The operation that has the zone maps, whose files are there, and how many zones they have."""
@@ -464,14 +464,14 @@ def written_zone_maps(
     snapshot = plan.change.snapshot()
     for number, planned in enumerate(plan.wanted):
         parts = [of_task[number] for of_task in built]
-        entry, zones = _written(snapshot, plan, planned, parts, work)
+        entry, zones = _assemble_zone_map(snapshot, plan, planned, parts, work)
         new.append(entry)
         num_zones += zones
     replaced = tuple(entry for planned in plan.wanted for entry in planned.replaced)
     return CreateIndex(tuple(new), replaced), num_zones
 
 
-def _written(
+def _assemble_zone_map(
     snapshot: Snapshot,
     plan: ZoneMapPlan,
     planned: ZoneMapRequest,
@@ -480,13 +480,13 @@ def _written(
 ) -> tuple[IndexMetadata, int]:
     """The entry of one zone map, whose file is there, and how many zones it has."""
     live = frozenset(snapshot.manifest.fragments.ids.tolist())
-    zones, nulls, covered = _taken_over(snapshot, planned, live - plan.fragments)
+    zones, nulls, covered = _reuse_zones(snapshot, planned, live - plan.fragments)
     for part in parts:
         zones.append(ZoneMap.from_batch(part.rows))
         for fragment_id, bitmap in part.nulls.items():
             if nulls is not None:
                 nulls[fragment_id] = nulls.get(fragment_id, BitMap()) | BitMap.deserialize(bitmap)
-    everything = ZoneMap.joined(zones, planned.column.field.to_arrow().type)
+    everything = ZoneMap.concat(zones, planned.column.field.to_arrow().type)
     name = uuid.uuid4()
     path = index_path(name, ZONE_MAP_FILE)
     work.register_files([path])
@@ -507,7 +507,7 @@ def _written(
     return entry, len(everything.start)
 
 
-def _taken_over(
+def _reuse_zones(
     snapshot: Snapshot, planned: ZoneMapRequest, unchanged: frozenset[int]
 ) -> tuple[list[ZoneMap], Nulls | None, frozenset[int]]:
     """Zones and nulls of fragments that are not looked at again, and which fragments these are."""

@@ -75,7 +75,7 @@ class ExactSearch:
             part = slice(first, first + self._rows_of_block)
             self._add_block(_Block(vectors[part], row_ids[part], addresses[part]))
 
-    def found(self) -> FoundRows:
+    def result(self) -> FoundRows:
         """Return the nearest of all added rows, in the order of ``nearest_of``."""
         self._compare()
         return self._best
@@ -351,7 +351,7 @@ NOTHING_FOUND = FoundRows(
 )
 
 
-def joined(found: Sequence[FoundRows]) -> FoundRows:
+def concat_found(found: Sequence[FoundRows]) -> FoundRows:
     """Concatenate results."""
     if len(found) == 1:
         return found[0]
@@ -371,7 +371,7 @@ def nearest_of(found: Sequence[FoundRows], k: int) -> FoundRows:
     Ties are broken by the lowest row id, so the result is independent of the order and the
     partitioning of the search.
     """
-    every = joined(found)
+    every = concat_found(found)
     every = every.at(np.lexsort((every.row_id, every.distance, every.query)))
     return every.at(every.ranks() <= k)
 

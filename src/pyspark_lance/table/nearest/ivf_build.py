@@ -327,11 +327,11 @@ def _by_partition(
             order = np.argsort(np.concatenate(partitions), kind="stable")
             every = np.concatenate(codes)[order]
             if model.kind is IvfKind.PQ:
-                every = _transposed(every, totals[first:last])
+                every = _transpose_codes(every, totals[first:last])
             yield rows_batch(model, np.concatenate(row_ids)[order], every)
 
 
-def _transposed(codes: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[Any]:
+def _transpose_codes(codes: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[Any]:
     """Transpose codes within each partition to column-major order."""
     turned = np.empty_like(codes)
     stop = 0

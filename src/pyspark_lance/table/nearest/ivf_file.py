@@ -50,7 +50,7 @@ def partitions_message(lengths: NDArray[np.int64], centroids: _Floats | None = N
     ``lengths``: rows of each. ``centroids``: shape (partitions, d); None if stored elsewhere.
     """
     starts = np.cumsum(lengths) - lengths
-    message = length_delimited(2, _packed(starts)) + length_delimited(3, _packed(lengths))
+    message = length_delimited(2, _pack(starts)) + length_delimited(3, _pack(lengths))
     return message if centroids is None else message + length_delimited(4, tensor(centroids))
 
 
@@ -75,7 +75,7 @@ def tensor(numbers: _Floats) -> bytes:
     return (
         encode_varint(1 << 3)
         + encode_varint(kinds[f"<f{dtype.itemsize}"])
-        + length_delimited(2, _packed(np.array(numbers.shape)))
+        + length_delimited(2, _pack(np.array(numbers.shape)))
         + length_delimited(3, np.ascontiguousarray(numbers, dtype).tobytes())
     )
 
@@ -89,7 +89,7 @@ def _numbers(packed: bytes) -> NDArray[np.int64]:
     return np.array(found, np.int64)
 
 
-def _packed(numbers: NDArray[np.integer]) -> bytes:
+def _pack(numbers: NDArray[np.integer]) -> bytes:
     return b"".join(map(encode_varint, numbers.tolist()))
 
 

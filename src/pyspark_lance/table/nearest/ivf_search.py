@@ -22,7 +22,7 @@ from pyspark_lance.table.nearest.exact_search import (
     NOTHING_FOUND,
     ExactSearch,
     FoundRows,
-    joined,
+    concat_found,
     nearest_of,
 )
 from pyspark_lance.table.nearest.ivf_file import (
@@ -33,7 +33,7 @@ from pyspark_lance.table.nearest.ivf_file import (
     open_ivf,
 )
 from pyspark_lance.table.nearest.live_rows import MatchingScan, PartitionRows, SegmentRows
-from pyspark_lance.table.nearest.rabit import RabitRows, rabit_distances, rotated
+from pyspark_lance.table.nearest.rabit import RabitRows, rabit_distances, rotate
 from pyspark_lance.table.nearest.vectors import Metric, Queries, width_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
@@ -117,7 +117,7 @@ def search_segment(task: SegmentTask, queries: Queries) -> FoundRows:
     for first in range(0, len(queries), at_once):
         some = queries.part(first, first + at_once)
         parts.append(search.found(some.vectors).of_queries(some.numbers))
-    return joined(parts)
+    return concat_found(parts)
 
 
 class _SegmentSearch:
@@ -136,9 +136,9 @@ class _SegmentSearch:
 
     def found(self, vectors: _Floats) -> FoundRows:
         """Return the nearest rows of query vectors, numbered by position."""
-        directed = _normalized(vectors) if self._segment.metric is Metric.COSINE else vectors
+        directed = _normalize(vectors) if self._segment.metric is Metric.COSINE else vectors
         if self._segment.rabit is not None:
-            self._rotated = rotated(self._segment.rabit, directed)
+            self._rotated = rotate(self._segment.rabit, directed)
         order, done = self._order(directed)
         queries, ranks = np.nonzero(np.arange(order.shape[1]) < done[:, None])
         best = self._nearest(NOTHING_FOUND, order[queries, ranks], queries, vectors, directed)
@@ -198,7 +198,7 @@ class _SegmentSearch:
             if self._segment.kind is IvfKind.FLAT:
                 search = ExactSearch(directed[group], self._segment.metric, self._task.k)
                 search.add(rows.stored, rows.row_ids, rows.addresses)
-                yield search.found().of_queries(group)
+                yield search.result().of_queries(group)
                 continue
             step = max(1, _DISTANCES // len(rows.row_ids))
             for first in range(0, len(group), step):
@@ -297,7 +297,7 @@ class _SegmentSearch:
         return (squares * step * step).astype(np.float32)
 
 
-def _normalized(vectors: _Floats) -> _Floats:
+def _normalize(vectors: _Floats) -> _Floats:
     """Normalize vectors, keeping their type."""
     lengths = np.linalg.norm(vectors.astype(np.float32), axis=1, keepdims=True)
     return (vectors / lengths).astype(vectors.dtype)

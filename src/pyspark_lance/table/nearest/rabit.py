@@ -83,7 +83,7 @@ def parse_code(storage: Mapping[str, Any], names: Sequence[str], width: int) -> 
     return code
 
 
-def rotated(code: RabitCode, vectors: _Floats) -> NDArray[np.float32]:
+def rotate(code: RabitCode, vectors: _Floats) -> NDArray[np.float32]:
     """Rotate vectors as the rows of a segment were; shape (n, d)."""
     width = code.flips.shape[1]
     power = 1 << (width.bit_length() - 1)
@@ -248,9 +248,9 @@ def _sign_products(
     extent = sums.max() - lowest
     factor = _STEPS / extent if extent else np.float32(0)
     levels = np.rint((sums - lowest) * factor).astype(np.int32)
-    found = _summed(levels, by_byte) * (extent / _STEPS) + np.float32(len(sums)) * lowest
+    found = _sum_entries(levels, by_byte) * (extent / _STEPS) + np.float32(len(sums)) * lowest
     exact = np.flatnonzero(~is_rounded)
-    found[exact] = _summed(sums, by_byte[:, exact])
+    found[exact] = _sum_entries(sums, by_byte[:, exact])
     return found
 
 
@@ -266,7 +266,7 @@ def _nibble_sums(query: NDArray[np.float32]) -> NDArray[np.float32]:
     return sums
 
 
-def _summed(tables: NDArray[Any], by_byte: _Bytes) -> NDArray[Any]:
+def _sum_entries(tables: NDArray[Any], by_byte: _Bytes) -> NDArray[Any]:
     """Return the sum of the entries of each row, in tables of 16 for each half of a byte."""
     low, high = tables[::2, None, :], tables[1::2, :, None]
     of_bytes = (low + high).reshape(-1, 256)

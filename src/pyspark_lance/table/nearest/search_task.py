@@ -26,8 +26,8 @@ from pyspark_lance.table.nearest.exact_search import (
     ExactSearch,
     Found,
     FoundRows,
+    concat_found,
     exact_distances,
-    joined,
     nearest_of,
 )
 from pyspark_lance.table.nearest.ivf_search import SegmentTask, search_segment
@@ -113,7 +113,7 @@ class VectorSearch:
         """
         scans = [task for task in self.tasks if isinstance(task, SearchTask)]
         segments = [task for task in self.tasks if isinstance(task, SegmentTask)]
-        candidates = joined([search_segment(task, self.queries) for task in segments])
+        candidates = concat_found([search_segment(task, self.queries) for task in segments])
         return Found(_search_rows(scans, self.queries) if scans else NOTHING_FOUND, candidates)
 
 
@@ -130,7 +130,7 @@ def _search_rows(tasks: list[SearchTask], queries: Queries) -> FoundRows:
                 vectors, row_ids = vectors[has_vector], row_ids[has_vector]
                 addresses = addresses[has_vector]
             found.add(vectors, row_ids, addresses)
-    return found.found().of_queries(queries.numbers)
+    return found.result().of_queries(queries.numbers)
 
 
 def merge_matches(merge: TopKMerge, parts: Sequence[Found], queries: Queries) -> FoundRows:
@@ -182,7 +182,7 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
     with READER_POOL.acquire() as readers:
         is_local = isinstance(task.files.table.store(), LocalStore)
         if is_local and len(wanted) <= _SMALL_ROW_COUNT:
-            rows = join_batches(_taken_rows(task, by_fragment, readers))
+            rows = join_batches(_take_rows(task, by_fragment, readers))
         else:
             splits = (
                 ScanSplit(fragment, 0, fragment.physical_rows, OffsetSet.of(offsets))
@@ -199,7 +199,7 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
     return take_rows(rows, places)
 
 
-def _taken_rows(
+def _take_rows(
     task: ScanTask, rows: Sequence[tuple[Fragment, NDArray[np.uint32]]], readers: AcquiredReaders
 ) -> list[pa.RecordBatch]:
     """Return a few rows of each fragment, without the setup of a scan of many."""

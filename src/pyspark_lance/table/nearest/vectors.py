@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import named
+from pyspark_lance.format.column_names import find_named
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.plain_values import plain_dtype, plain_numbers
@@ -78,7 +78,7 @@ def vector_column(schema: LanceSchema, name: str | None) -> Field:
     known = [field for field in schema.fields if is_vector(field)]
     shown = f"columns of vectors: {', '.join(field.name for field in known) or 'none'}"
     if name is not None:
-        field = named(schema.fields, name)
+        field = find_named(schema.fields, name)
         if field is None:
             raise InvalidInputError(f"there is no column {name!r}", hint=shown)
         if not is_vector(field):

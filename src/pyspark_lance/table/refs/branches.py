@@ -214,7 +214,7 @@ def _as_clone(state: TableState, origin: str, name: str | None) -> TableState:
     return TableState(
         replace(
             manifest,
-            fragments=Fragments.of(_moved(one, base.id) for one in manifest.fragments),
+            fragments=Fragments.of(_move_to_base(one, base.id) for one in manifest.fragments),
             base_paths=(base, *manifest.base_paths),
             branch=name,
             timestamp_ns=max(time.time_ns(), manifest.timestamp_ns + 1),
@@ -228,7 +228,7 @@ def _as_clone(state: TableState, origin: str, name: str | None) -> TableState:
     )
 
 
-def _moved(fragment: Fragment, base_id: int) -> Fragment:
+def _move_to_base(fragment: Fragment, base_id: int) -> Fragment:
     deletions = fragment.deletion_file
     if deletions is not None and deletions.base_id is None:
         deletions = replace(deletions, base_id=base_id)

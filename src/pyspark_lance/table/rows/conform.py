@@ -29,10 +29,10 @@ from pyspark_lance.format.logical_type import SPARK_TYPE_KEY, longest_text, reba
 from pyspark_lance.plain_values import numbers_with_default, plain_numbers
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.rows.convert_parts import (
+    convert_blobs,
     holds_blob_v2,
     holds_json,
     json_from_text,
-    stored_blobs,
 )
 
 _ConvertPart = Callable[[pa.Array, pa.DataType, str], pa.Array]
@@ -207,7 +207,7 @@ def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBa
         if holds_json(field):
             column = json_from_text(column, field)
         if holds_blob_v2(field):
-            column = stored_blobs(column, field)
+            column = convert_blobs(column, field)
         column = conform_array(column, target.type, field.name)
         _check_nulls(column, target, field.name)
         _check_text(column, field.name)

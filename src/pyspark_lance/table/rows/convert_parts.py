@@ -33,10 +33,10 @@ def convert_parts(array: pa.Array, field: Field, wanted: Wanted, convert: Conver
 
     ``array``: its struct fields are matched by name, and some may be missing.
     """
-    return _converted(array, field, field.name, wanted, convert)
+    return _convert(array, field, field.name, wanted, convert)
 
 
-def _converted(
+def _convert(
     array: pa.Array, field: Field, path: str, wanted: Wanted, convert: Convert
 ) -> pa.Array:
     if wanted(field):
@@ -44,15 +44,15 @@ def _converted(
     if not holds_part(field, wanted) or pa.types.is_null(array.type):
         return array
     if pa.types.is_struct(array.type):
-        return _converted_struct(array, field, path, wanted, convert)
+        return _convert_struct(array, field, path, wanted, convert)
     item = field.children[0]
     inner = f"{path}.{item.name}"
     if pa.types.is_map(array.type):
         entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
-        entries = _converted(entries, item, inner, wanted, convert)
+        entries = _convert(entries, item, inner, wanted, convert)
         data_type = pa.map_(entries.type.field(0).type, entries.type.field(1).type)
         return _with_children(array, data_type, [entries])
-    items = _converted(array.values, item, inner, wanted, convert)
+    items = _convert(array.values, item, inner, wanted, convert)
     child = pa.field(array.type.value_field.name, items.type)
     if pa.types.is_fixed_size_list(array.type):
         return _with_children(array, pa.list_(child, array.type.list_size), [items])
@@ -60,7 +60,7 @@ def _converted(
     return _with_children(array, make(child), [items])
 
 
-def _converted_struct(
+def _convert_struct(
     array: pa.Array, field: Field, path: str, wanted: Wanted, convert: Convert
 ) -> pa.Array:
     parts = {child.name: child for child in field.children}
@@ -68,7 +68,7 @@ def _converted_struct(
     for index in range(array.type.num_fields):
         part, values = parts.get(array.type.field(index).name), array.field(index)
         if part is not None:
-            values = _converted(values, part, f"{path}.{part.name}", wanted, convert)
+            values = _convert(values, part, f"{path}.{part.name}", wanted, convert)
         children.append(values)
     members = [
         pa.field(member.name, child.type, member.nullable)
@@ -147,7 +147,7 @@ def holds_blob_v2(field: Field) -> bool:
     return holds_part(field, _is_blob_v2)
 
 
-def stored_blobs(array: pa.Array, field: Field) -> pa.Array:
+def convert_blobs(array: pa.Array, field: Field) -> pa.Array:
     """Convert bytes to blobs of version 2; keep blobs that are descriptors."""
     return convert_parts(array, field, _is_blob_v2, _from_bytes)
 

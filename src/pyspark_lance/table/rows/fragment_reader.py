@@ -122,7 +122,7 @@ class FragmentReader:
         Fields in a logical view (``format/logical_view.py``) are converted to it.
         """
         batch = self._window(self._stored(fields), system, start, end)
-        return self._shown(batch, fields, range(start, end))
+        return self._to_logical(batch, fields, range(start, end))
 
     def windows(
         self, fields: Sequence[Field], system: Sequence[str], rows: tuple[int, int], most_bytes: int
@@ -135,7 +135,7 @@ class FragmentReader:
 
         step = self._rows_of(most_bytes, fields)
         for first, batch in _in_parts(read, rows, step):
-            yield first, self._shown(batch, fields, range(first, first + batch.num_rows))
+            yield first, self._to_logical(batch, fields, range(first, first + batch.num_rows))
 
     def _window(
         self,
@@ -188,7 +188,7 @@ class FragmentReader:
                 keep_dictionaries=keep_dictionaries,
             ):
                 rows_of_batch = range(first, first + batch.num_rows)
-                yield first, self._shown(add_lineage(batch, first), shown, rows_of_batch)
+                yield first, self._to_logical(add_lineage(batch, first), shown, rows_of_batch)
                 first += batch.num_rows
             return
         for first in range(start, end, batch_rows):
@@ -247,7 +247,9 @@ class FragmentReader:
             (part, self._take_part(part, offsets, max_bytes)) for part in self._parts_of(fields)
         ]
         lineage = {name: self.lineage.take(name, offsets) for name in system}
-        return self._shown(self._assemble(fields, pieces, lineage, len(offsets)), shown, offsets)
+        return self._to_logical(
+            self._assemble(fields, pieces, lineage, len(offsets)), shown, offsets
+        )
 
     def prefetch(self, fields: Sequence[Field], offsets: NDArray[np.uint32]) -> None:
         """Announce the rows of later ``take`` calls, some or all of them at a time."""
@@ -305,7 +307,7 @@ class FragmentReader:
             self._stored_forms[key] = known
         return known[1]
 
-    def _shown(
+    def _to_logical(
         self,
         batch: pa.RecordBatch,
         fields: Sequence[Field],
@@ -423,7 +425,7 @@ class FragmentReader:
         if file.path not in self._readers:
             index = self._fragment.files.index(file)
             opened = self._open_all(index)
-            reader = opened[0] if len(opened) == 1 else DataFileReader.joined(opened)
+            reader = opened[0] if len(opened) == 1 else DataFileReader.concat(opened)
             if reader is None:
                 raise IncompatibleFilesError
             self._readers[file.path] = reader

@@ -33,7 +33,7 @@ def matching_rows(
     by_path = {path: leaf for path, leaf in _leaves(fields) if path in wanted}
     statistics = reader.page_statistics([leaf.id for leaf in by_path.values()])
     bounds = {
-        path: _trusted(leaf, statistics[leaf.id])
+        path: _trusted_bounds(leaf, statistics[leaf.id])
         for path, leaf in by_path.items()
         if leaf.id in statistics
     }
@@ -55,7 +55,7 @@ def _leaves(fields: Sequence[Field], path: ColumnPath = ()) -> Iterator[tuple[Co
             yield (*path, field.name), field
 
 
-def _trusted(field: Field, known: PageStatistics) -> Bounds:
+def _trusted_bounds(field: Field, known: PageStatistics) -> Bounds:
     data_type = field.to_arrow().type
     minimum, maximum = known.minimum, known.maximum
     is_text = field.logical_type in ("string", "large_string", "binary", "large_binary")

@@ -167,7 +167,7 @@ class Slices(Sequence[ScanSplit]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle compressed messages, without derivable fields."""
-        ranges = self._packed_ranges()
+        ranges = self._pack_ranges()
         cleared = [
             oneof
             for name, (_, oneof) in _FIELDS_OF.items()
@@ -189,16 +189,16 @@ class Slices(Sequence[ScanSplit]):
         is_whole = (
             not self.starts.any() and (self.ends == self.fragments.columns.physical_rows).all()
         )
-        return _unpacked, (
-            _compressed(b"".join(packed)),
-            _compressed(b"".join(names)),
+        return _unpickle_slices, (
+            _compress(b"".join(packed)),
+            _compress(b"".join(names)),
             None if is_whole else (self.starts.tolist(), self.ends.tolist()),
             dict(self.offsets),
             self.lineage,
             ranges,
         )
 
-    def _packed_ranges(self) -> dict[str, bytes]:
+    def _pack_ranges(self) -> dict[str, bytes]:
         """Return the packed ranges of lineage columns with one range in each fragment."""
         packed = {}
         for name in sorted(self.lineage) if len(self) >= WORTHWHILE_RANGES else ():
@@ -207,38 +207,38 @@ class Slices(Sequence[ScanSplit]):
             differ = len(set(found)) > len(found) // 4
             ranges = decode_each(found, versions=name != ROW_ID) if differ else None
             if ranges is not None and encode_each(ranges) == found:
-                packed[name] = _packed_numbers(ranges)
+                packed[name] = _pack_numbers(ranges)
         return packed
 
 
-def _compressed(data: bytes) -> bytes:
+def _compress(data: bytes) -> bytes:
     """Compress large data; the first byte is the flag of compression."""
     return b"\1" + zlib.compress(data, _FAST) if len(data) > _SMALL_BYTES else b"\0" + data
 
 
-def _decompressed(data: bytes) -> bytes:
+def _decompress(data: bytes) -> bytes:
     return zlib.decompress(data[1:]) if data[0] else data[1:]
 
 
-def _packed_numbers(ranges: Ranges) -> bytes:
+def _pack_numbers(ranges: Ranges) -> bytes:
     """Encode numbers as deltas, split by byte, most of which are zero."""
     parts = [ranges.starts, ranges.ends - ranges.starts]
     if ranges.versions is not None:
         parts.append(ranges.versions)
     numbers = np.concatenate(parts).astype("<u8")
     steps = np.diff(numbers, prepend=np.uint64(0))
-    return _compressed(np.ascontiguousarray(steps.view(np.uint8).reshape(-1, 8).T).tobytes())
+    return _compress(np.ascontiguousarray(steps.view(np.uint8).reshape(-1, 8).T).tobytes())
 
 
-def _unpacked_ranges(data: bytes, *, versions: bool) -> Ranges:
-    """Decode the result of ``_packed_numbers``."""
-    by_byte = np.frombuffer(_decompressed(data), np.uint8).reshape(8, -1)
+def _unpack_ranges(data: bytes, *, versions: bool) -> Ranges:
+    """Decode the result of ``_pack_numbers``."""
+    by_byte = np.frombuffer(_decompress(data), np.uint8).reshape(8, -1)
     numbers = np.cumsum(np.ascontiguousarray(by_byte.T).view("<u8").ravel(), dtype=np.uint64)
     starts, lengths, *rest = np.split(numbers, 3 if versions else 2)
     return Ranges(starts, starts + lengths, *rest)
 
 
-def _unpacked(
+def _unpickle_slices(
     messages: bytes,
     names: bytes,
     bounds: tuple[list[int], list[int]] | None,
@@ -247,8 +247,8 @@ def _unpacked(
     ranges: Mapping[str, bytes],
 ) -> Slices:
     """Unpickle ``Slices``."""
-    message = parse_message(table_pb2.Manifest, _decompressed(messages))
-    names, at = _decompressed(names), 0
+    message = parse_message(table_pb2.Manifest, _decompress(messages))
+    names, at = _decompress(names), 0
     for one in message.fragments:
         for file in one.files:
             if not file.path:
@@ -256,7 +256,7 @@ def _unpacked(
                 at += _NAME_BYTES
     for name, packed in ranges.items():
         inline, _ = _FIELDS_OF[name]
-        sequences = encode_each(_unpacked_ranges(packed, versions=name != ROW_ID))
+        sequences = encode_each(_unpack_ranges(packed, versions=name != ROW_ID))
         for one, sequence in zip(message.fragments, sequences, strict=True):
             setattr(one, inline, sequence)
     fragments = Fragments.of(fragments_from_protos(message.fragments))

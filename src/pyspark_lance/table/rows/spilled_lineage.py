@@ -73,7 +73,7 @@ def spill_lineage(
     try:
         for fragment in fragments:
             long = [name for name in _ATTRIBUTE_OF if _is_longer(fragment, name, limit)]
-            done.append(_spilled(request, fragment, long) if long else fragment)
+            done.append(_spill_sequences(request, fragment, long) if long else fragment)
     except BaseException:
         remove_files(request.table.store(), files_of(done))
         raise
@@ -85,7 +85,9 @@ def _is_longer(fragment: Fragment, name: str, limit: int) -> bool:
     return isinstance(source, bytes) and len(source) > limit
 
 
-def _spilled(request: WriteFragmentsRequest, fragment: Fragment, names: list[str]) -> Fragment:
+def _spill_sequences(
+    request: WriteFragmentsRequest, fragment: Fragment, names: list[str]
+) -> Fragment:
     """Return the fragment with the sequences ``names`` in a new file."""
     # Imported lazily: planning a statement does not need it.
     from pyspark_lance.datafile.writer import DataFileWriter  # noqa: PLC0415

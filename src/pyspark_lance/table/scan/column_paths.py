@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import name_hint, named
+from pyspark_lance.format.column_names import find_named, name_hint
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.scan.plan_scan import project
@@ -23,7 +23,7 @@ def named_path(schema: LanceSchema, name: str) -> tuple[Field, ...]:
     first, *rest = name.split(".")
     path = list(project(schema, [first]).fields)
     for word in rest:
-        below = named(path[-1].children, word) if path[-1].is_struct else None
+        below = find_named(path[-1].children, word) if path[-1].is_struct else None
         if below is None:
             raise InvalidInputError(
                 f"the column {path[-1].name!r} has no field {word!r}",

@@ -81,11 +81,11 @@ def column_estimate(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
     kept = stored_statistics(snapshot, name)
     counted = value_counts(snapshot, name)
     if counted is not None and len(counted.values):
-        known = _counted(counted)
+        known = _estimate_of_counts(counted)
     else:
         zones = _of_zones(snapshot, name)
         if zones is None:
-            return None if kept is None else _analysed(snapshot, name, kept)
+            return None if kept is None else _estimate_of_analysis(snapshot, name, kept)
         distinct = zones.num_distinct
         known = (
             zones
@@ -99,7 +99,7 @@ def column_estimate(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
     )
 
 
-def _analysed(snapshot: Snapshot, name: str, kept: StoredStatistics) -> ColumnEstimate:
+def _estimate_of_analysis(snapshot: Snapshot, name: str, kept: StoredStatistics) -> ColumnEstimate:
     kind = spark_type_of(snapshot.schema.field(name).to_arrow().type)
     low, high = (
         pa.scalar(None, kind) if text is None else literal_scalar(text, kind)
@@ -123,7 +123,7 @@ def _of_zones(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
     return ColumnEstimate(facts.minimum, facts.maximum, facts.num_values, rows, distinct)
 
 
-def _counted(counted: ValueCounts) -> ColumnEstimate:
+def _estimate_of_counts(counted: ValueCounts) -> ColumnEstimate:
     is_value = np.asarray(counted.values.is_valid())
     values, rows = counted.values.drop_null(), int(counted.counts.sum())
     low = high = pa.scalar(None, values.type)
@@ -175,7 +175,7 @@ def _share(term: Predicate, estimate: _Estimates) -> float | None:
                 return None
             return known.share_of_values * min(1.0, len(values) / known.num_distinct)
         case Comparison():
-            return _compared(term, estimate)
+            return _comparison_share(term, estimate)
     return None
 
 
@@ -201,7 +201,7 @@ def _share_of_all(terms: tuple[Predicate, ...], estimate: _Estimates) -> float |
     return math.prod(shares) if shares else None
 
 
-def _compared(term: Comparison, estimate: _Estimates) -> float | None:
+def _comparison_share(term: Comparison, estimate: _Estimates) -> float | None:
     parts = _parts(term)
     known = None if parts is None else estimate(parts[1])
     if parts is None or known is None:

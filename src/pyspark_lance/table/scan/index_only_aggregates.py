@@ -86,7 +86,7 @@ def bounds_by_index(snapshot: Snapshot, name: str) -> tuple[pa.Scalar, pa.Scalar
         return None
     counts = value_counts(snapshot, name)
     if counts is not None:
-        values = _sorted(counts.values.drop_null())
+        values = _sort_values(counts.values.drop_null())
         return (values[0], values[-1]) if len(values) else (pa.scalar(None, kind),) * 2
     ends = (first_values(snapshot, name, 1, descending=way, of_all=True) for way in (False, True))
     low, high = (None if end is None else end[0] for end in ends)
@@ -227,10 +227,10 @@ def _have_values(
         for batch in task.run()
     ]
     own = pa.concat_arrays(read) if read else values.slice(0, 0)
-    return bool(_sorted(own).equals(_sorted(values)))
+    return bool(_sort_values(own).equals(_sort_values(values)))
 
 
-def _sorted(values: pa.Array) -> pa.Array:
+def _sort_values(values: pa.Array) -> pa.Array:
     return values.take(pc.array_sort_indices(values))
 
 
@@ -256,13 +256,13 @@ def value_counts(snapshot: Snapshot, name: str) -> ValueCounts | None:
     key = ("value counts", name)
     if key not in snapshot.memo:
         try:
-            snapshot.memo[key] = _counted(snapshot, name)
+            snapshot.memo[key] = _count_values(snapshot, name)
         except (LanceError, FileNotFoundError):
             snapshot.memo[key] = None  # As above.
     return snapshot.memo[key]  # type: ignore[return-value]
 
 
-def _counted(snapshot: Snapshot, name: str) -> ValueCounts | None:
+def _count_values(snapshot: Snapshot, name: str) -> ValueCounts | None:
     field, _ = field_at(snapshot.schema.fields, (name,))
     # Equal floats may have different bit patterns.
     if field is None or pa.types.is_floating(field.to_arrow().type):

@@ -240,7 +240,7 @@ def stored_statistics(snapshot: Snapshot, name: str) -> StoredStatistics | None:
     """Return the statistics of a column, scaled to the rows of ``snapshot``; None without any."""
     text = snapshot.manifest.config.get(PREFIX + name)
     field = by_name(snapshot.schema.fields).get(name)
-    known = None if text is None else _parsed(text)
+    known = None if text is None else _parse_statistics(text)
     if known is None or field is None or not _is_of(known, field):
         return None
     rows = snapshot.manifest.fragments.num_rows
@@ -295,7 +295,7 @@ def outdated(snapshot: Snapshot) -> list[str]:
     fields = {PREFIX + field.name: field for field in snapshot.schema.fields}
     outdated_keys = []
     for key, text in snapshot.manifest.config.items():
-        known = _parsed(text) if key.startswith(PREFIX) else None
+        known = _parse_statistics(text) if key.startswith(PREFIX) else None
         if key.startswith(PREFIX) and not (known and key in fields and _is_of(known, fields[key])):
             outdated_keys.append(key)
     return outdated_keys
@@ -305,7 +305,7 @@ def _is_of(known: StoredStatistics, field: Field) -> bool:
     return (known.field_id, known.type_name) == (field.id, field.logical_type)
 
 
-def _parsed(text: str) -> StoredStatistics | None:
+def _parse_statistics(text: str) -> StoredStatistics | None:
     """Parse an entry; None if another release wrote it in an unknown form."""
     try:
         return StoredStatistics(**json.loads(text))

@@ -65,7 +65,7 @@ SMALL: Final = CoalesceLimits()
 """Reading the metadata of such a file reads the whole file."""
 
 
-def coalesced_fragments(
+def coalesce_fragments(
     slices: Sequence[ScanSplit],
     fields: Sequence[Field],
     batch_rows: int,
@@ -305,7 +305,7 @@ class _Access:
 def _slices_of(task: ScanTask, access: _Access) -> Iterator[pa.RecordBatch]:
     fields = (*task.fields, *task.filter_fields)
     columns = _ScanColumns(task)
-    runs = coalesced_fragments(task.slices, fields, task.batch_rows, task.small)
+    runs = coalesce_fragments(task.slices, fields, task.batch_rows, task.small)
     if isinstance(task.files.table.store(), LocalStore):
         for run_of_slices in runs:
             yield from _run_of_slices(task, columns, run_of_slices, access)
@@ -566,7 +566,7 @@ class _SplitScan:
         self, start: int, end: int, keep: NDArray[np.bool_] | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows of [start, end) where ``keep`` is set, reading windows of rows."""
-        for first, last in _wanted_spans(keep, start, end):
+        for first, last in _selected_spans(keep, start, end):
             if self._columns.by_data is not None:
                 yield from self._dense_tested((first, last), start, keep)
                 continue
@@ -591,7 +591,9 @@ class _SplitScan:
                 if self._has_enough():
                     return
                 at = first + batch.num_rows
-                yield from self._tested(first, batch, _part_of(keep, first - start, batch.num_rows))
+                yield from self._filter_rows(
+                    first, batch, _part_of(keep, first - start, batch.num_rows)
+                )
                 if self._materialization.is_eager != is_eager:
                     break
 
@@ -607,7 +609,7 @@ class _SplitScan:
             keep_dictionaries=task.keep_dictionaries,
         )
 
-    def _tested(
+    def _filter_rows(
         self, first: int, tested: pa.RecordBatch, keep: NDArray[np.bool_] | None
     ) -> Iterator[pa.RecordBatch]:
         """Filter the rows of ``tested``, which begin at ``first`` and have the predicate columns.
@@ -687,7 +689,7 @@ def _is_narrow(field: Field) -> bool:
     return bool(field.is_leaf and (pa.types.is_primitive(kind) or pa.types.is_decimal128(kind)))
 
 
-def _wanted_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[tuple[int, int]]:
+def _selected_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[tuple[int, int]]:
     """Return the spans of [start, end) without long runs of unselected rows."""
     if keep is None:
         return [(start, end)]

@@ -84,7 +84,7 @@ def _is_ordered(data_type: pa.DataType) -> bool:
     )  # fmt: skip
 
 
-def _ordered(values: pa.Array) -> pa.Array:
+def _normalize(values: pa.Array) -> pa.Array:
     """Normalize values for Spark's order: zeros are equal, NaN is greater than all numbers."""
     if not pa.types.is_floating(values.type):
         return values
@@ -116,7 +116,7 @@ class _FirstRows:
             self._nulls.append(addresses[is_null])
             self.num_rows += len(self._nulls[-1])
             values, addresses = values.drop_null(), addresses[~is_null]
-        keys = _ordered(values)
+        keys = _normalize(values)
         if self._last is not None:
             within = self._within(keys, self._last)
             keys, addresses = keys.filter(within), addresses[plain_numbers(within)]

@@ -78,7 +78,7 @@ class SortedRuns:
 
     def streams(self) -> list[Iterator[pa.RecordBatch]]:
         """Return the batches of each run."""
-        return [stored_batches(path) for path in self.paths]
+        return [read_batches(path) for path in self.paths]
 
 
 class ExternalSorter(SortedRuns):
@@ -111,13 +111,13 @@ class ExternalSorter(SortedRuns):
         """Yield all rows, stably sorted."""
         if not self.paths:
             if self._buffered:
-                yield from self._sorted_buffer()
+                yield from self._sort_buffer()
             return
         self._spill()
         room = max(1, _MERGED_BYTES // max(1, self._longest_batch) // len(self.paths))
-        yield from merged(self.streams(), self._places, room)
+        yield from merge_streams(self.streams(), self._places, room)
 
-    def _sorted_buffer(self, most_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def _sort_buffer(self, most_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         rows = join_batches(self._buffered)
         self._buffered, self._num_rows, self._num_bytes = [], 0, 0
         places = self._places(rows)
@@ -130,15 +130,15 @@ class ExternalSorter(SortedRuns):
         # Runs of wide rows have small batches, since one batch of each run is in memory.
         schema = self._buffered[0].schema
         count = max(1, min(_BATCH_ROWS, self._num_rows * (4 << 20) // max(1, self._num_bytes)))
-        self.write_run(schema, self._sorted_run(count))
+        self.write_run(schema, self._sort_run(count))
 
-    def _sorted_run(self, most_rows: int) -> Iterator[pa.RecordBatch]:
-        for batch in self._sorted_buffer(most_rows):
+    def _sort_run(self, most_rows: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._sort_buffer(most_rows):
             self._longest_batch = max(self._longest_batch, batch.nbytes)
             yield batch
 
 
-def sorted_batches(order: RowOrder, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def sort_batches(order: RowOrder, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of batches of one schema, sorted, spilling to files if needed."""
 
     def places(rows: pa.RecordBatch) -> NDArray[np.int64]:
@@ -150,7 +150,7 @@ def sorted_batches(order: RowOrder, batches: Iterable[pa.RecordBatch]) -> Iterat
         yield from sorter.batches()
 
 
-def merged(
+def merge_streams(
     streams: Sequence[Iterator[pa.RecordBatch]], places: Places, room: int = 1
 ) -> Iterator[pa.RecordBatch]:
     """Merge sorted streams; ``room`` batches of each are in memory at a time."""
@@ -166,7 +166,7 @@ def merged(
             yield rows.slice(start, _BATCH_ROWS)
 
 
-def stored_batches(path: str) -> Iterator[pa.RecordBatch]:
+def read_batches(path: str) -> Iterator[pa.RecordBatch]:
     """The batches of an Arrow file."""
     with pa.OSFile(path, "rb") as file, pa.ipc.open_file(file) as reader:
         for number in range(reader.num_record_batches):

@@ -143,7 +143,7 @@ class RowOrder:
                     yield None
                 yield batch.slice(start, end - start)
 
-    def learned(self, values: Sequence[pa.Array]) -> RowOrder:
+    def learn_cells(self, values: Sequence[pa.Array]) -> RowOrder:
         """Return this order with cells from a sample; ``values``: of each column."""
         if self.curve is Curve.LINEAR:
             return self

@@ -16,7 +16,7 @@ from pyspark_lance.table.nearest.search_plan import NearestPlan, NearestRequest,
 from pyspark_lance.table.nearest.search_task import VectorSearch
 from pyspark_lance.table.nearest.search_task import merge_matches as merge_nearest
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
-from pyspark_lance.table.text.scoring import ScoredRows, best_rows, joined_rows
+from pyspark_lance.table.text.scoring import ScoredRows, best_rows, concat_rows
 from pyspark_lance.table.text.search_plan import (
     SearchRequest,
     TextPlan,
@@ -136,8 +136,11 @@ def fuse(text: ScoredRows, vector: FoundRows, fusion: Fusion, k: int) -> HybridR
         parts = [_by_rank(text), _by_rank(near)]
     else:
         of_text, of_vector = fusion.weights
-        parts = [_scaled(text, text.score, of_text), _scaled(near, -near.score, of_vector)]
-    every = joined_rows(parts)
+        parts = [
+            _scale_scores(text, text.score, of_text),
+            _scale_scores(near, -near.score, of_vector),
+        ]
+    every = concat_rows(parts)
     row_ids, firsts, places = np.unique(every.row_id, return_index=True, return_inverse=True)
     scores = np.zeros(len(row_ids))
     np.add.at(scores, places, every.score)
@@ -151,7 +154,7 @@ def _by_rank(found: ScoredRows) -> ScoredRows:
     return ScoredRows(found.row_id, found.address, scores)
 
 
-def _scaled(found: ScoredRows, scores: NDArray[np.float32], weight: float) -> ScoredRows:
+def _scale_scores(found: ScoredRows, scores: NDArray[np.float32], weight: float) -> ScoredRows:
     """Scores from 0 to 1, times a weight; 1 for all where they are equal."""
     if not len(found):
         return found

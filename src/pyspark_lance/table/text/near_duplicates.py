@@ -42,7 +42,12 @@ from pyspark_lance.table.index.minhash import (
 )
 from pyspark_lance.table.index.minhash import ROW_ID as NAME_OF_ROW
 from pyspark_lance.table.index.segments import MINHASH, kind_of
-from pyspark_lance.table.nearest.exact_search import NOTHING_FOUND, FoundRows, joined, nearest_of
+from pyspark_lance.table.nearest.exact_search import (
+    NOTHING_FOUND,
+    FoundRows,
+    concat_found,
+    nearest_of,
+)
 from pyspark_lance.table.nearest.ivf_search import fragments_by_segment
 from pyspark_lance.table.nearest.live_rows import LiveRows, MatchingScan
 from pyspark_lance.table.nearest.search_plan import matching_by_segment, plan_fetch
@@ -242,7 +247,7 @@ class NearDuplicatesSearch:
             _search_rows(search, self.task)
         else:
             _SegmentSearch(search, self.task).run()
-        return search.found()
+        return search.result()
 
 
 def near_duplicates(plan: NearDuplicatesPlan, texts: pa.Array) -> Iterator[FoundRows]:
@@ -257,7 +262,7 @@ def near_duplicates(plan: NearDuplicatesPlan, texts: pa.Array) -> Iterator[Found
 
 def merge_matches(limits: DuplicateLimits, found: Sequence[FoundRows]) -> FoundRows:
     """Merge the rows of all tasks; a row counts once for each query."""
-    every = joined(found)
+    every = concat_found(found)
     order = np.lexsort((every.row_id, every.distance, every.query))
     every = every.at(order)
     is_new = np.ones(len(every), np.bool_)
@@ -324,9 +329,9 @@ class _Search:
                 )
             )
         if sum(map(len, self._found[1:])) > max(_MAX_PAIRS, len(self._found[0])):
-            self._found = [self.found()]
+            self._found = [self.result()]
 
-    def found(self) -> FoundRows:
+    def result(self) -> FoundRows:
         """Return the best rows so far."""
         return merge_matches(self.limits, self._found)
 

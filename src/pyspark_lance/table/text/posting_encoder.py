@@ -66,7 +66,7 @@ class PostingEncoder:
         blocks = _Blocks.of(terms, self._block_size)
         scores = self._scores(terms)
         of_blocks = np.maximum.reduceat(scores, blocks.starts)
-        postings = _encoded_postings(terms, blocks, of_blocks, self._block_size)
+        postings = _encode_postings(terms, blocks, of_blocks, self._block_size)
         columns = {
             "_posting": _lists(postings, blocks.ends_by_term),
             "_max_score": plain_array(np.maximum.reduceat(scores, terms.ends - terms.counts)),
@@ -74,7 +74,7 @@ class PostingEncoder:
             "_impacts": self._impacts(terms, blocks),
         }
         if terms.positions is not None:
-            columns |= _encoded_positions(terms, blocks)
+            columns |= _encode_positions(terms, blocks)
         return columns
 
     def _scores(self, terms: Terms) -> NDArray[np.float32]:
@@ -107,7 +107,7 @@ class PostingEncoder:
             np.concatenate(both)
             for both in zip((entry_of_block[block], often, code), of_groups, strict=True)
         ]
-        return _lists(_encoded_impacts(last, *pairs), ends)
+        return _lists(_encode_impacts(last, *pairs), ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class _Blocks:
         return cls(starts, sizes, ends)
 
 
-def _encoded_postings(
+def _encode_postings(
     terms: Terms, blocks: _Blocks, scores: NDArray[np.float32], block_size: int
 ) -> pa.Array:
     """The concatenated blocks of all tokens."""
@@ -215,7 +215,7 @@ def _frontier(
     return entry[order], often[order], code[order]
 
 
-def _encoded_impacts(last: _Numbers, entry: _Numbers, often: _Numbers, code: _Numbers) -> pa.Array:
+def _encode_impacts(last: _Numbers, entry: _Numbers, often: _Numbers, code: _Numbers) -> pa.Array:
     """``last``: the last document of each entry."""
     order = np.argsort(entry, kind="stable")
     entry, often, code = entry[order], often[order], code[order]
@@ -243,7 +243,7 @@ def _encoded_impacts(last: _Numbers, entry: _Numbers, often: _Numbers, code: _Nu
 # Positions ---------------------------------------------------------------------------------------
 
 
-def _encoded_positions(terms: Terms, blocks: _Blocks) -> dict[str, pa.Array]:
+def _encode_positions(terms: Terms, blocks: _Blocks) -> dict[str, pa.Array]:
     """A stream of each token, with a run for each block of its postings."""
     assert terms.positions is not None
     ends_of_postings = np.cumsum(terms.frequencies)
@@ -307,11 +307,11 @@ def _put_packed(
     for width in np.unique(widths).tolist():
         if width:
             own = np.flatnonzero(widths == width)
-            content = _packed(rows[own], width, lanes)
+            content = _pack_rows(rows[own], width, lanes)
             out[starts[own][:, None] + np.arange(content.shape[1])] = content
 
 
-def _packed(rows: _Numbers, width: int, lanes: int) -> _Bytes:
+def _pack_rows(rows: _Numbers, width: int, lanes: int) -> _Bytes:
     numbers = rows.astype(np.uint64).reshape(len(rows), _LANE, lanes)
     words = np.zeros((len(rows), width + 1, lanes), np.uint64)
     for place in range(_LANE):

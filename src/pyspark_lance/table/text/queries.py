@@ -153,9 +153,9 @@ def parse_query(
     if isinstance(given, str) and not given.lstrip().startswith("{"):
         found: TextQuery = _of_words(given, chosen)
     elif isinstance(given, str):
-        found = _parsed(_object(given))
+        found = _parse_query(_object(given))
     elif isinstance(given, Mapping):
-        found = _parsed(given)
+        found = _parse_query(given)
     elif isinstance(given, TextQuery):
         found = given
     else:
@@ -174,10 +174,10 @@ def with_columns(query: TextQuery, columns: Sequence[str]) -> TextQuery:
         named = tuple(replace(one, column=column) for column in columns)
         return named[0] if len(named) == 1 else MultiMatch(named)
 
-    return transformed(query, leaf)
+    return transform_query(query, leaf)
 
 
-def transformed(query: TextQuery, leaf: Callable[[Match | Phrase], TextQuery]) -> TextQuery:
+def transform_query(query: TextQuery, leaf: Callable[[Match | Phrase], TextQuery]) -> TextQuery:
     """The query with each match and phrase replaced; those of a multi-match stay together."""
     if isinstance(query, Match | Phrase):
         return leaf(query)
@@ -188,12 +188,15 @@ def transformed(query: TextQuery, leaf: Callable[[Match | Phrase], TextQuery]) -
             parts += found.queries if isinstance(found, MultiMatch) else [found]  # type: ignore[list-item]
         return MultiMatch(tuple(parts))
     if isinstance(query, Boost):
-        positive, negative = transformed(query.positive, leaf), transformed(query.negative, leaf)
+        positive, negative = (
+            transform_query(query.positive, leaf),
+            transform_query(query.negative, leaf),
+        )
         return Boost(positive, negative, query.negative_boost)
     return Boolean(
-        tuple(transformed(one, leaf) for one in query.must),
-        tuple(transformed(one, leaf) for one in query.should),
-        tuple(transformed(one, leaf) for one in query.must_not),
+        tuple(transform_query(one, leaf) for one in query.must),
+        tuple(transform_query(one, leaf) for one in query.should),
+        tuple(transform_query(one, leaf) for one in query.must_not),
     )
 
 
@@ -205,7 +208,7 @@ def leaves_of(query: TextQuery) -> list[Match | Phrase]:
         found.append(one)
         return one
 
-    transformed(query, leaf)
+    transform_query(query, leaf)
     return found
 
 
@@ -226,7 +229,7 @@ def _object(text: str) -> Mapping[str, Any]:
     return given
 
 
-def _parsed(given: Any) -> TextQuery:
+def _parse_query(given: Any) -> TextQuery:
     if not isinstance(given, Mapping) or len(given) != 1:
         raise InvalidInputError("a query has one kind", hint=_EXAMPLE)
     ((kind, content),) = given.items()
@@ -262,12 +265,12 @@ def _multi_match(given: Mapping[str, Any]) -> MultiMatch:
 
 def _boost(given: Mapping[str, Any]) -> Boost:
     amount = given.get("negative_boost")
-    found = Boost(_parsed(given.get("positive")), _parsed(given.get("negative")))
+    found = Boost(_parse_query(given.get("positive")), _parse_query(given.get("negative")))
     return found if amount is None else replace(found, negative_boost=amount)
 
 
 def _boolean(given: Mapping[str, Any]) -> Boolean:
-    parts = {name: tuple(map(_parsed, _list(given, name))) for name in given}
+    parts = {name: tuple(map(_parse_query, _list(given, name))) for name in given}
     return Boolean(**parts)
 
 

@@ -78,7 +78,7 @@ def term_scores(weight: np.float32, frequencies: NDArray[Any], norms: _Floats) -
     return weight * ((_K1 + _ONE) * counts / (counts + norms))
 
 
-def quantized(lengths: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def quantize(lengths: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Lengths cut to their leading four bits, as scores by blocks of 256 use them."""
     bits = np.frexp(lengths.astype(np.float64))[1]
     shifts = np.maximum(bits - _QUANTIZED_BITS, 0).astype(np.uint32)
@@ -108,7 +108,7 @@ class ScoredRows:
 NO_ROWS: Final = ScoredRows(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.float32))
 
 
-def joined_rows(found: Sequence[ScoredRows]) -> ScoredRows:
+def concat_rows(found: Sequence[ScoredRows]) -> ScoredRows:
     """Concatenate disjoint rows."""
     if len(found) == 1:
         return found[0]
@@ -135,7 +135,7 @@ def best_rows(found: ScoredRows, k: int | None) -> ScoredRows:
 
 def sum_of(found: Sequence[ScoredRows], *, every: bool) -> ScoredRows:
     """Rows of one (``every``: of each) of some sets, with the sums of their scores."""
-    rows = joined_rows(found)
+    rows = concat_rows(found)
     row_ids, firsts, places = np.unique(rows.row_id, return_index=True, return_inverse=True)
     scores = np.zeros(len(row_ids), np.float32)
     np.add.at(scores, places, rows.score)
@@ -147,7 +147,7 @@ def sum_of(found: Sequence[ScoredRows], *, every: bool) -> ScoredRows:
 
 def highest_of(found: Sequence[ScoredRows]) -> ScoredRows:
     """Rows of one of some sets, each with the highest of its scores."""
-    rows = joined_rows(found)
+    rows = concat_rows(found)
     row_ids, firsts, places = np.unique(rows.row_id, return_index=True, return_inverse=True)
     scores = np.full(len(row_ids), -np.inf, np.float32)
     np.maximum.at(scores, places, rows.score)
@@ -228,7 +228,7 @@ def resolve(
     else:
         needs_all, boost = query.operator is Operator.AND, query.boost
         if query.fuzziness != 0:
-            indexed = _expanded(query, partitions)
+            indexed = _expand_words(query, partitions)
     statistics = _statistics(indexed.tokens, partitions)
     of_flat = statistics if flat is indexed else _statistics(flat.tokens, partitions)
     return Leaf(
@@ -236,7 +236,7 @@ def resolve(
     )
 
 
-def _expanded(query: Match, partitions: Sequence[TextPartition]) -> Terms:
+def _expand_words(query: Match, partitions: Sequence[TextPartition]) -> Terms:
     """The tokens of the index that are near to each word, in the order of words and bytes.
 
     As in Lance the words of the query pass no filter, and the limit is for all of them together.

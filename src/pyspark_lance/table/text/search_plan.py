@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, named
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, find_named
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata, reuse_index_of
 from pyspark_lance.format.schema import LanceSchema
@@ -42,7 +42,7 @@ from pyspark_lance.table.text.queries import (
     TextQuery,
     leaves_of,
     parse_query,
-    transformed,
+    transform_query,
     with_columns,
 )
 from pyspark_lance.table.text.scoring import (
@@ -50,16 +50,16 @@ from pyspark_lance.table.text.scoring import (
     ScoredRows,
     best_rows,
     check_phrase,
+    concat_rows,
     evaluate,
-    joined_rows,
     resolve,
 )
 from pyspark_lance.table.text.segment_search import (
     TextMatches,
     TextScanTask,
     TextSegmentTask,
-    joined_counts,
-    scored,
+    concat_counts,
+    score_rows,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
@@ -124,8 +124,8 @@ def merge_matches(merge: TextMerge, parts: Sequence[TextMatches]) -> ScoredRows:
         rows = [part.covered[place] for part in parts if place in part.covered]
         counted = [part.counted[place] for part in parts if place in part.counted]
         if counted:
-            rows.append(scored(leaf, joined_counts(counted)))
-        by_leaf[place] = joined_rows(rows)
+            rows.append(score_rows(leaf, concat_counts(counted)))
+        by_leaf[place] = concat_rows(rows)
     return best_rows(evaluate(merge.query, by_leaf), merge.k)
 
 
@@ -203,7 +203,7 @@ def _with_columns_of_table(snapshot: Snapshot, query: TextQuery) -> TextQuery:
     def leaf(one: Match | Phrase) -> TextQuery:
         return replace(one, column=searched_column(snapshot.schema, _name(one)).name)
 
-    return transformed(query, leaf)
+    return transform_query(query, leaf)
 
 
 def searched_columns(snapshot: Snapshot) -> list[str]:
@@ -236,7 +236,7 @@ def searched_column(schema: LanceSchema, name: str) -> Field:
     Raises:
         InvalidInputError: There is none, or it holds no texts.
     """
-    field = named(schema.fields, name)
+    field = find_named(schema.fields, name)
     hint = f"columns of texts: {_text_columns(schema)}"
     if field is None:
         raise InvalidInputError(f"there is no column {name!r}", hint=hint)
@@ -388,7 +388,7 @@ def search_batch(plan: BatchPlan, texts: Sequence[str | None]) -> Iterator[RowsB
 
 def _with_known_columns(query: TextQuery, columns: Sequence[SearchedColumn]) -> TextQuery:
     def leaf(one: Match | Phrase) -> TextQuery:
-        known = named(columns, one.column or "")
+        known = find_named(columns, one.column or "")
         if known is None:
             names = ", ".join(column.name for column in columns)
             raise InvalidInputError(
@@ -399,7 +399,7 @@ def _with_known_columns(query: TextQuery, columns: Sequence[SearchedColumn]) -> 
             check_phrase(one, has_positions=known.has_positions)
         return replace(one, column=known.name)
 
-    return transformed(query, leaf)
+    return transform_query(query, leaf)
 
 
 def _search_block(
@@ -435,4 +435,4 @@ def _search_block(
         for first, (_, merge) in zip(firsts, merges, strict=True)
     ]
     numbers = np.array([number for number, _ in merges], np.int64)
-    return RowsByQuery(np.repeat(numbers, [len(rows) for rows in found]), joined_rows(found))
+    return RowsByQuery(np.repeat(numbers, [len(rows) for rows in found]), concat_rows(found))

@@ -29,7 +29,7 @@ from pyspark_lance.table.text.scoring import (
     Statistics,
     Terms,
     best_rows,
-    joined_rows,
+    concat_rows,
     term_scores,
 )
 from pyspark_lance.table.text.top_documents import TopDocuments, document_norms, scored_term
@@ -77,7 +77,7 @@ class TextSegmentTask:
             for place, leaf in self.leaves:
                 rows = _LeafSearch(partition, leaf).found(live, self.k)
                 found[place].append(rows if self.k is None else best_rows(rows, self.k))
-        return TextMatches({place: joined_rows(parts) for place, parts in found.items()}, {})
+        return TextMatches({place: concat_rows(parts) for place, parts in found.items()}, {})
 
 
 class _LeafSearch:
@@ -100,7 +100,7 @@ class _LeafSearch:
         # By a negative boost the lowest scores are the best.
         most = k if self._leaf.boost > 0 else None
         top = None if most is None else self._top_documents(numbers, distinct, live, most)
-        rows = self._all_rows(numbers, distinct, live, most) if top is None else top.found()
+        rows = self._all_rows(numbers, distinct, live, most) if top is None else top.result()
         return rows if self._leaf.boost == 1 else rows.times(self._leaf.boost)
 
     def _top_documents(
@@ -167,7 +167,7 @@ class _LeafSearch:
         of_groups.sort(key=len)
         found = of_groups[0]
         for other in of_groups[1:]:
-            found = found[_contained(other, found) >= 0]
+            found = found[_find_indices(other, found) >= 0]
         return found
 
     def _scores(
@@ -188,7 +188,7 @@ class _LeafSearch:
                 here = places >= 0
                 places, frequencies = places[here], posting.frequencies[here]
             else:
-                own = _contained(posting.documents, documents)
+                own = _find_indices(posting.documents, documents)
                 places = np.flatnonzero(own >= 0)
                 frequencies = posting.frequencies[own[places]]
             scores[places] += term_scores(weight, frequencies, norms[places])
@@ -239,10 +239,10 @@ def documents_with_phrase(
     ``words``: of the tokens of each word the documents and the positions there; ``positions``: of
     the words in the phrase; ``slop``: how many more may be between two.
     """
-    before = _ordered(words[0])
+    before = _order_positions(words[0])
     for word in range(1, len(words)):
         gap = positions[word] - positions[word - 1]
-        keys = _ordered(words[word])
+        keys = _order_positions(words[word])
         own, places = keys & ~_PLACE, keys & _PLACE
         # Where the word before may be: between these two, and in the same document.
         first = np.searchsorted(before, own | np.maximum(places - gap - slop, 0))
@@ -251,7 +251,7 @@ def documents_with_phrase(
     return np.unique(before >> _PLACE_BITS)
 
 
-def _ordered(tokens: Sequence[Pairs]) -> _Numbers:
+def _order_positions(tokens: Sequence[Pairs]) -> _Numbers:
     """Combine documents and positions into single numbers, ascending."""
     keys = [documents << _PLACE_BITS | places for documents, places in tokens]
     return keys[0] if len(keys) == 1 else np.unique(np.concatenate(keys))
@@ -272,7 +272,7 @@ def _union(postings: Sequence[Posting], size: int) -> _Numbers:
     return np.flatnonzero(mask)
 
 
-def _contained(known: _Numbers, wanted: _Numbers) -> _Numbers:
+def _find_indices(known: _Numbers, wanted: _Numbers) -> _Numbers:
     """Return the index of each of ``wanted`` in the ascending ``known``; -1 for missing ones."""
     if known is wanted:
         return np.arange(len(wanted))
@@ -335,10 +335,10 @@ class TextScanTask:
             }
             rows = ScoredRows(row_ids, addresses, np.zeros(len(row_ids), np.float32))
             for place, leaf in self.leaves:
-                waiting[place].append(_counted(leaf, found[leaf.options], rows))
+                waiting[place].append(_count_rows(leaf, found[leaf.options], rows))
                 if self.k is not None and sum(len(one.rows) for one in waiting[place]) > most:
-                    waiting[place] = [_not_dominated(joined_counts(waiting[place]), self.k)]
-        joined = {place: joined_counts(parts) for place, parts in waiting.items()}
+                    waiting[place] = [_not_dominated(concat_counts(waiting[place]), self.k)]
+        joined = {place: concat_counts(parts) for place, parts in waiting.items()}
         if self.k is not None:
             joined = {place: _not_dominated(one, self.k) for place, one in joined.items()}
         return TextMatches({}, joined)
@@ -397,7 +397,7 @@ class _BatchTokens:
         return self._order[self._firsts[code] : self._firsts[code + 1]]
 
 
-def _counted(leaf: Leaf, batch: _BatchTokens, rows: ScoredRows) -> CountedRows:
+def _count_rows(leaf: Leaf, batch: _BatchTokens, rows: ScoredRows) -> CountedRows:
     """The rows of a batch that a leaf finds."""
     terms, size, tokens = _distinct(leaf), len(rows), batch.tokens
     places = [batch.places_of(term) for term in terms]
@@ -437,7 +437,7 @@ def _has_words(leaf: Leaf, terms: Sequence[str], hit: NDArray[np.bool_]) -> NDAr
     return chosen
 
 
-def joined_counts(found: Sequence[CountedRows]) -> CountedRows:
+def concat_counts(found: Sequence[CountedRows]) -> CountedRows:
     """Concatenate all rows, and add the statistics."""
     if len(found) == 1:
         return found[0]
@@ -445,7 +445,7 @@ def joined_counts(found: Sequence[CountedRows]) -> CountedRows:
     for one in found[1:]:
         statistics = statistics + one.statistics
     return CountedRows(
-        joined_rows([one.rows for one in found]),
+        concat_rows([one.rows for one in found]),
         np.concatenate([one.counts for one in found]),
         np.concatenate([one.lengths for one in found]),
         statistics,
@@ -467,7 +467,7 @@ def _not_dominated(found: CountedRows, k: int) -> CountedRows:
     return found.at(order[ranks < k])
 
 
-def scored(leaf: Leaf, found: CountedRows) -> ScoredRows:
+def score_rows(leaf: Leaf, found: CountedRows) -> ScoredRows:
     """The rows with scores by the statistics of the index and of all rows outside of it."""
     terms = {term: number for number, term in enumerate(_distinct(leaf))}
     columns = [terms[token] for token in leaf.flat.tokens]

@@ -22,8 +22,8 @@ from pyspark_lance.table.text.scoring import (
     ScoredRows,
     Statistics,
     best_rows,
-    joined_rows,
-    quantized,
+    concat_rows,
+    quantize,
     term_scores,
 )
 
@@ -121,7 +121,7 @@ class TopDocuments:
         self._found = NO_ROWS
         self._least = -np.inf
 
-    def found(self) -> ScoredRows:
+    def result(self) -> ScoredRows:
         """Return the best rows."""
         terms = self._terms
         for number, term in enumerate(terms[:1] if self._needs_all else terms):
@@ -211,7 +211,7 @@ class TopDocuments:
         row_ids = self._partition.documents(some.documents).row_ids
         addresses, is_live = self._live.addresses_of(row_ids)
         found = ScoredRows(row_ids[is_live], addresses[is_live], scores[is_live])
-        self._found = best_rows(joined_rows([self._found, found]), self._k)
+        self._found = best_rows(concat_rows([self._found, found]), self._k)
         if len(self._found) == self._k:
             self._least = float(self._found.score[-1] * _SLACK)
 
@@ -226,7 +226,7 @@ def document_norms(
 ) -> _Floats:
     """Return the length normalization of documents of some lengths."""
     if partition.facts.postings.block_size == _QUANTIZED_BLOCKS:
-        lengths = quantized(lengths)
+        lengths = quantize(lengths)
     return statistics.norms(lengths)
 
 

@@ -90,10 +90,12 @@ def verify(table: Table, version: int | None = None, *, read_data: bool = False)
     ``version``: the version; None for the newest. ``read_data``: also decode every value, which
     reads the whole table.
     """
-    return retry_if_removed(table.store(), lambda: _verified(table, version, read_data=read_data))
+    return retry_if_removed(
+        table.store(), lambda: _verify_once(table, version, read_data=read_data)
+    )
 
 
-def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyResult:
+def _verify_once(table: Table, version: int | None, *, read_data: bool) -> VerifyResult:
     """Verify once.
 
     Raises FileNotFoundError: the version may have been removed concurrently.
@@ -104,7 +106,7 @@ def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyRe
         locations = list_versions(store)
     except UnsupportedFeatureError as error:
         return VerifyResult(0, (finding("naming_schemes", error.what, store.uri),))
-    location = _wanted(store, locations, version)
+    location = _find_location(store, locations, version)
     try:
         file = read_manifest(store, location)
     except (CorruptFileError, UnsupportedFeatureError) as error:
@@ -137,7 +139,7 @@ def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyRe
     )
 
 
-def _wanted(
+def _find_location(
     store: ObjectStore, locations: list[ManifestLocation], version: int | None
 ) -> ManifestLocation:
     for location in reversed(locations):
@@ -478,7 +480,7 @@ def _check_references(main: Table) -> Found:
 
     def has_version(branch: str | None, version: int) -> bool:
         if branch not in versions:
-            locations = _listed(main.on_branch(branch).store())
+            locations = _list_locations(main.on_branch(branch).store())
             versions[branch] = {location.version for location in locations}
         return version in versions[branch]
 
@@ -494,14 +496,14 @@ def _check_references(main: Table) -> Found:
         branch = _read(read_branch, store, name, where)
         if isinstance(branch, Finding):
             yield branch
-        elif not _listed(main.on_branch(name).store()):
+        elif not _list_locations(main.on_branch(name).store()):
             yield finding("dangling_branch", f"the branch {name!r} has no version", where)
         elif not has_version(branch.parentBranch, branch.parentVersion):
             what = f"version {branch.parentVersion}, which {name!r} was forked from, is gone"
             yield finding("dangling_branch", what, where)
 
 
-def _listed(store: ObjectStore) -> list[ManifestLocation]:
+def _list_locations(store: ObjectStore) -> list[ManifestLocation]:
     try:
         return list_versions(store)
     except UnsupportedFeatureError:

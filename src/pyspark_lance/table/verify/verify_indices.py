@@ -145,7 +145,7 @@ def _check_segment(
     live = LiveRows(snapshot.files, fragments, snapshot.uses_stable_row_ids)
     named = _Sums(fragments)
     for hashes, names in _rows_of(snapshot, segment, path[-1]):
-        addresses, is_known = _located(snapshot, segment, names)
+        addresses, is_known = _locate_rows(snapshot, segment, names)
         is_live = live.are_among(addresses)
         named.add(hashes[is_known][is_live], addresses[is_live])
     return named.differences(_sums_of_column(snapshot, segment.kind, path, fragments))
@@ -169,7 +169,7 @@ class _Sums:
         return f"it differs from the column of the fragments {shown}" if wrong else ""
 
 
-def _located(
+def _locate_rows(
     snapshot: Snapshot, segment: Segment, names: NDArray[np.uint64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """Return the addresses of existing rows, and a mask of ``names``."""

@@ -44,7 +44,7 @@ def with_row_counts(file: ManifestFile, files: TableFiles) -> ManifestFile:
         return file
     counted = list(fragments)
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        found = pool.map(lambda place: _counted(files, fragments[place], trusted), unknown)
+        found = pool.map(lambda place: _count_rows(files, fragments[place], trusted), unknown)
         for place, fragment in zip(unknown, found, strict=True):
             counted[place] = fragment
     return replace(file, manifest=replace(manifest, fragments=Fragments.of(counted)))
@@ -66,7 +66,7 @@ def _miscounts(manifest: Manifest) -> bool:
     return writer is not None and writer.version.startswith(_MISCOUNTING)
 
 
-def _counted(files: TableFiles, fragment: Fragment, trusted: bool) -> Fragment:
+def _count_rows(files: TableFiles, fragment: Fragment, trusted: bool) -> Fragment:
     if not trusted or not fragment.physical_rows:
         fragment = replace(fragment, physical_rows=rows_of_file(files, fragment) or 0)
     deletions = fragment.deletion_file

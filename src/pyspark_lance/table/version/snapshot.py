@@ -130,7 +130,7 @@ def version_at(
         return versions[index]
     # Microsecond timestamps are passed as the end of the microsecond.
     given_ns = timestamp_ns - (1000 if timestamp_ns % 1000 else 0)
-    asked, first = (_shown(ns) for ns in (given_ns, _committed_ns(store, versions[0])))
+    asked, first = (_format_time(ns) for ns in (given_ns, _committed_ns(store, versions[0])))
     raise VersionNotFoundError(
         f"no version was committed at or before {asked}",
         where=store.uri,
@@ -168,7 +168,7 @@ def _committed_ns(store: ObjectStore, location: ManifestLocation) -> int:
     return read_manifest(store, location, with_indices=False).manifest.timestamp_ns
 
 
-def _shown(timestamp_ns: int) -> str:
+def _format_time(timestamp_ns: int) -> str:
     """Format an ISO time with microseconds by integer arithmetic; a double is too imprecise."""
     moment = datetime.fromtimestamp(timestamp_ns // 10**9, UTC)
     return moment.replace(microsecond=timestamp_ns % 10**9 // 1000).isoformat()

@@ -56,7 +56,7 @@ class Table:
             raise InvalidInputError(f"{self.branch!r} is not the name of a branch")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.root, mask_options(self.storage), self.branch)
+        return _restore_table, (self.root, mask_options(self.storage), self.branch)
 
     @property
     def uri(self) -> str:
@@ -84,7 +84,7 @@ def _digest(storage: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
-def _restored(root: str, storage: bytes, branch: str | None) -> Table:
+def _restore_table(root: str, storage: bytes, branch: str | None) -> Table:
     return Table(root, unmask_options(storage), branch)
 
 

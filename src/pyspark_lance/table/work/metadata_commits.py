@@ -93,8 +93,8 @@ def set_properties(
         # A key that is already in the configuration stays there.
         ours |= {key: value for key, value in changes.items() if key in manifest.config}
         others = {key: value for key, value in changes.items() if key not in ours}
-        to_config = _changed(manifest.config, ours)
-        to_metadata = _changed(manifest.table_metadata, others)
+        to_config = _effective_changes(manifest.config, ours)
+        to_metadata = _effective_changes(manifest.table_metadata, others)
         if to_config is None and to_metadata is None:
             return None
         return UpdateConfig(config_updates=to_config, table_metadata_updates=to_metadata)
@@ -102,7 +102,9 @@ def set_properties(
     return change_metadata(table, plan, settings)
 
 
-def _changed(now: Mapping[str, str], changes: Mapping[str, str | None]) -> UpdateMap | None:
+def _effective_changes(
+    now: Mapping[str, str], changes: Mapping[str, str | None]
+) -> UpdateMap | None:
     """Return the effective changes; None without any."""
     entries = tuple((key, value) for key, value in changes.items() if now.get(key) != value)
     return UpdateMap(entries) if entries else None

@@ -23,7 +23,7 @@ from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
     match_columns,
-    merged_schema,
+    merge_schemas,
     next_field_id,
 )
 from pyspark_lance.table.rows.convert_parts import table_schema
@@ -132,7 +132,7 @@ def plan_write(
         target = _plan_create(data_schema, settings)
     else:
         check_source(existing.version, settings, table.uri)
-        stable = _checked_row_ids(existing, settings, table.uri)
+        stable = _check_row_ids(existing, settings, table.uri)
         if settings.replaces_all and not settings.merge_schema:
             target = _plan_overwrite(existing, data_schema, settings)
         else:
@@ -196,7 +196,7 @@ def _plan_append(
     """Plan to add or replace rows, and keep the columns of the table."""
     schema = existing.schema
     if settings.merge_schema:
-        schema = merged_table_schema(existing, data_schema)
+        schema = merge_table_schema(existing, data_schema)
     columns = match_columns(schema, data_schema)
     version = existing_file_version(
         existing, columns, settings.file_version, replaces_all=settings.replaces_all
@@ -206,7 +206,7 @@ def _plan_append(
     return _WriteTarget(schema, columns, version)
 
 
-def _checked_row_ids(existing: Snapshot, settings: WriteSettings, where: str) -> bool:
+def _check_row_ids(existing: Snapshot, settings: WriteSettings, where: str) -> bool:
     """Return whether the table has stable row ids; reject a write that wants the contrary."""
     stable = existing.uses_stable_row_ids
     if settings.enable_stable_row_ids not in (None, stable):
@@ -244,14 +244,14 @@ def _with_cluster_by(
     if settings.cluster_by is None and known is None:
         return settings
     # Imported lazily: most writes have no order.
-    from pyspark_lance.table.columns.cluster_by import check_kept, checked  # noqa: PLC0415
+    from pyspark_lance.table.columns.cluster_by import check_columns, check_kept  # noqa: PLC0415
 
     where = "" if existing is None else existing.uri
     if settings.cluster_by is None:
         if settings.replaces_all:
             check_kept(schema, known, where)
         return settings
-    asked = checked(schema, settings.cluster_by) if settings.cluster_by else ClusterBy(())
+    asked = check_columns(schema, settings.cluster_by) if settings.cluster_by else ClusterBy(())
     now = () if known is None else known.columns
     if existing is None or settings.replaces_all:
         if asked.columns == now:
@@ -326,11 +326,11 @@ def check_overwrite(old: LanceSchema, new: LanceSchema, settings: WriteSettings)
         )
 
 
-def merged_table_schema(existing: Snapshot, data_schema: pa.Schema) -> LanceSchema:
+def merge_table_schema(existing: Snapshot, data_schema: pa.Schema) -> LanceSchema:
     """Return the table's schema with the additional columns of the data."""
     first_id = next_field_id(existing.manifest)
     version = existing.manifest.file_version
-    return merged_schema(existing.schema, data_schema, first_id, file_version=version)
+    return merge_schemas(existing.schema, data_schema, first_id, file_version=version)
 
 
 def _kept_dictionaries(

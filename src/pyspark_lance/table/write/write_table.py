@@ -29,7 +29,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Append, Merge, Operation, Overwrite
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import DATA
-from pyspark_lance.table.columns.schema_change import match_columns, renumbered, same_columns
+from pyspark_lance.table.columns.schema_change import match_columns, renumber_fields, same_columns
 from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec, open_existing
@@ -40,7 +40,7 @@ from pyspark_lance.table.write.write_plan import (
     WriteSettings,
     check_overwrite,
     check_source,
-    merged_table_schema,
+    merge_table_schema,
     plan_write,
 )
 
@@ -55,9 +55,9 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
         text = plan.settings.replace_where or ""
         batches = check_matching(batches, plan.condition, text, plan.request.schema)
     if plan.order is not None:
-        from pyspark_lance.table.sort.external_sort import sorted_batches  # noqa: PLC0415
+        from pyspark_lance.table.sort.external_sort import sort_batches  # noqa: PLC0415
 
-        batches = sorted_batches(plan.order, batches)
+        batches = sort_batches(plan.order, batches)
     if plan.split is not None:
         return write_fragments(plan.request, plan.split.by_file(batches))
     return write_fragments(plan.request, batches)
@@ -115,23 +115,25 @@ class _Write:
             return None
         if self._is_overtaken:
             newest = self._newest()
-            return self._request(work, self._added(newest.schema), newest)
+            return self._request(work, self._append_operation(newest.schema), newest)
         return self._request(work, Append(fragments=self._files))
 
-    def _added(self, schema: LanceSchema) -> Append:
+    def _append_operation(self, schema: LanceSchema) -> Append:
         return Append(fragments=self._with_ids_of(schema))
 
     def _with_ids_of(self, schema: LanceSchema) -> tuple[Fragment, ...]:
         """Return the files with the field ids of ``schema``."""
         written = self._plan.request.schema
         ids = same_columns(written, match_columns(schema, written.to_arrow()))
-        return tuple(renumbered(fragment, ids) for fragment in self._files)
+        return tuple(renumber_fields(fragment, ids) for fragment in self._files)
 
     def _append_with_columns(self, work: UnitOfWork) -> CommitRequest | None:
         newest = self._newest()
-        schema = merged_table_schema(newest, self._plan.request.schema.to_arrow())
+        schema = merge_table_schema(newest, self._plan.request.schema.to_arrow())
         if schema == newest.schema:
-            return self._request(work, self._added(schema), newest) if self._files else None
+            return (
+                self._request(work, self._append_operation(schema), newest) if self._files else None
+            )
         first_id = newest.manifest.max_fragment_id
         numbered = (
             replace(fragment, id=number)

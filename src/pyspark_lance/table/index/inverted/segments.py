@@ -205,7 +205,7 @@ def open_text_segment(files: TableFiles, entry: IndexMetadata) -> TextSegment:
             f"the metadata of a full-text index cannot be read: {error!r}", file.where
         ) from error
     kind = found.get("token_set_format", "arrow")
-    _known("token_set_format", kind, ("arrow", "fst"), file.where)
+    _check_known("token_set_format", kind, ("arrow", "fst"), file.where)
     partitions = tuple(_partition(files, entry, one, is_fst=kind == "fst") for one in numbers)
     return TextSegment(entry, options, partitions)
 
@@ -225,14 +225,16 @@ def _partition(
     postings = IndexFile.open(files, entry, _file_of(number, "invert"))
     found, where = _texts(postings), postings.where
     tail = found.get("posting_tail_codec", _FIXED_TAIL)
-    _known("posting_tail_codec", tail, (_VARINT_TAIL, _FIXED_TAIL), where)
+    _check_known("posting_tail_codec", tail, (_VARINT_TAIL, _FIXED_TAIL), where)
     size = found.get("posting_block_size", "128")
-    _known("posting_block_size", size, ("128", "256"), where)
+    _check_known("posting_block_size", size, ("128", "256"), where)
     layout, names = PositionLayout.NONE, {field.name for field in postings.reader.schema.fields}
     if "_compressed_position" in names:
         layout = PositionLayout.STREAM
-        _known("positions_layout", found.get("positions_layout", ""), (_SHARED_STREAM,), where)
-        _known("positions_codec", found.get("positions_codec", ""), (_PACKED_DELTAS,), where)
+        _check_known(
+            "positions_layout", found.get("positions_layout", ""), (_SHARED_STREAM,), where
+        )
+        _check_known("positions_codec", found.get("positions_codec", ""), (_PACKED_DELTAS,), where)
     elif "_position" in names:
         layout = PositionLayout.BY_DOCUMENT
     return PartitionMetadata(
@@ -249,7 +251,7 @@ def _texts(file: IndexFile) -> dict[str, str]:
     return {name: value.decode() for name, value in file.reader.schema.metadata.items()}
 
 
-def _known(name: str, value: str, values: Sequence[str], where: str) -> None:
+def _check_known(name: str, value: str, values: Sequence[str], where: str) -> None:
     if value not in values:
         raise UnsupportedFeatureError(f"{name} {value!r} of a full-text index", where)
 
@@ -308,7 +310,7 @@ class TextPartition:
         counts = np.array([-1 if count is None else count for count in kept], np.int64)
         missing = np.flatnonzero(counts < 0)
         if len(missing):
-            counts[missing] = plain_numbers(self._opened().take("_length", numbers[missing]))
+            counts[missing] = plain_numbers(self._open_file().take("_length", numbers[missing]))
             for place in missing.tolist():
                 self._counts.put(self._posting_key(int(numbers[place])), int(counts[place]))
         return counts
@@ -358,11 +360,11 @@ class TextPartition:
 
     def _read_postings(self, numbers: _Numbers, *, with_impacts: bool = True) -> list[PostingList]:
         lengths = self.document_counts(numbers).tolist()
-        data, offsets, parts = _nested_bytes(self._opened().take("_posting", numbers))
+        data, offsets, parts = _nested_bytes(self._open_file().take("_posting", numbers))
         of_impacts = None
-        names = {field.name for field in self._opened().reader.schema.fields}
+        names = {field.name for field in self._open_file().reader.schema.fields}
         if with_impacts and "_impacts" in names:
-            of_impacts = _nested_bytes(self._opened().take("_impacts", numbers))
+            of_impacts = _nested_bytes(self._open_file().take("_impacts", numbers))
         found = []
         kind = self.facts.postings
         for place, (number, length) in enumerate(zip(numbers.tolist(), lengths, strict=True)):
@@ -494,20 +496,20 @@ class TextPartition:
 
     def _read_stream(self, number: int) -> _PositionStream:
         row = np.array([number])
-        data, whole = _bytes(self._opened().take("_compressed_position", row))
-        starts = plain_numbers(self._opened().take("_position_block_offset", row).flatten())
+        data, whole = _bytes(self._open_file().take("_compressed_position", row))
+        starts = plain_numbers(self._open_file().take("_position_block_offset", row).flatten())
         return _PositionStream(data, np.append(starts.astype(np.int64), whole[-1]))
 
     def _legacy_positions(self, postings: Postings) -> tuple[_Numbers, _Numbers, _Numbers]:
         documents, frequencies = postings.decode_all()
-        lists = self._opened().take("_position", np.array([postings.number]))
+        lists = self._open_file().take("_position", np.array([postings.number]))
         data, offsets, parts = _nested_bytes(lists.flatten())
         return decode_legacy_positions(data, offsets, parts, frequencies), documents, frequencies
 
     def terms(self, max_numbers: int) -> Iterator[StoredTerms]:
         """Yield all tokens with their documents, about ``max_numbers`` of these at a time."""
         names, numbers = self._read_tokens().in_order()
-        file = self._opened()
+        file = self._open_file()
         counts = plain_numbers(file.read_all("_length").column(0)).astype(np.int64)
         if len(numbers) != len(counts) or not np.array_equal(np.unique(numbers), np.sort(numbers)):
             raise CorruptFileError("tokens and posting lists do not match", file.where)
@@ -521,7 +523,7 @@ class TextPartition:
             yield self._stored_terms(names.slice(first, last - first), own, counts[first:last])
 
     def _stored_terms(self, names: pa.Array, numbers: _Numbers, lengths: _Numbers) -> StoredTerms:
-        kind, file = self.facts.postings, self._opened()
+        kind, file = self.facts.postings, self._open_file()
         data, offsets, parts = _nested_bytes(file.take("_posting", numbers))
         documents, frequencies = decode_lists(data, offsets, parts, lengths, kind)
         limit = self.facts.num_documents
@@ -542,14 +544,16 @@ class TextPartition:
         if self.facts.positions is PositionLayout.NONE:
             return None
         if self.facts.positions is PositionLayout.BY_DOCUMENT:
-            lists = self._opened().take("_position", numbers)
+            lists = self._open_file().take("_position", numbers)
             return decode_legacy_positions(*_nested_bytes(lists.flatten()), frequencies)
-        data, wholes = _bytes(self._opened().take("_compressed_position", numbers))
-        starts = plain_numbers(self._opened().take("_position_block_offset", numbers).flatten())
+        data, wholes = _bytes(self._open_file().take("_compressed_position", numbers))
+        starts = plain_numbers(self._open_file().take("_position_block_offset", numbers).flatten())
         size = self.facts.postings.block_size
         blocks = -(-lengths // size)
         if len(starts) != blocks.sum():
-            raise CorruptFileError("positions and posting lists do not match", self._opened().where)
+            raise CorruptFileError(
+                "positions and posting lists do not match", self._open_file().where
+            )
         starts = starts.astype(np.int64) + np.repeat(wholes[:-1], blocks)
         within = np.arange(len(starts)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
         of_blocks = np.repeat(np.cumsum(lengths) - lengths, blocks) + within * size
@@ -578,7 +582,7 @@ class TextPartition:
         assert isinstance(every, Documents)
         return Documents(every.row_ids[numbers], every.lengths[numbers])
 
-    def _opened(self) -> IndexFile:
+    def _open_file(self) -> IndexFile:
         if self._postings is None:
             name = _file_of(self.facts.number, "invert")
             self._postings = IndexFile.open(self._files, self._entry, name)
@@ -588,7 +592,7 @@ class TextPartition:
         if len(documents) and not 0 <= documents[0] <= documents[-1] < self.facts.num_documents:
             raise CorruptFileError(
                 f"a posting list names document {documents[-1]} of {self.facts.num_documents}",
-                self._opened().where,
+                self._open_file().where,
             )
 
 

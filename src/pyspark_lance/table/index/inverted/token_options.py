@@ -71,7 +71,7 @@ class TokenizerOptions:
         """Parse the JSON of ``params`` in the metadata of a segment; ignore unknown keys."""
         try:
             found = json.loads(text)
-            given = {name: _checked(name, found[name]) for name in _DEFAULTS if name in found}
+            given = {name: _check_value(name, found[name]) for name in _DEFAULTS if name in found}
             return cls(**given)
         except (TypeError, ValueError, AttributeError) as error:
             raise CorruptFileError(f"parameters of a full-text index: {error}", where) from error
@@ -93,7 +93,7 @@ class TokenizerOptions:
                     f"no option {name!r} of a full-text index",
                     hint=f"known: {', '.join(_DEFAULTS)}",
                 )
-            values[name] = _checked(name, value)
+            values[name] = _check_value(name, value)
         return cls(**values)
 
     def to_params(self) -> str:
@@ -140,7 +140,7 @@ def _number(field: int, value: int) -> bytes:
     return encode_varint(field << 3) + encode_varint(value)
 
 
-def _checked(name: str, value: Any) -> Any:
+def _check_value(name: str, value: Any) -> Any:
     """A value of the type that an option has."""
     default = _DEFAULTS[name]
     if name == "custom_stop_words":

@@ -189,7 +189,7 @@ class Tokenizer:
             # Measured before lower case, which may change the length.
             words = _short(words, self.options.max_token_length)
         encoded = words.texts.dictionary_encode()
-        codes, terms = self._filtered(encoded.dictionary)
+        codes, terms = self._filter_words(encoded.dictionary)
         of_words = codes[plain_numbers(encoded.indices)]
         kept = of_words >= 0
         return Tokens(words.rows[kept], of_words[kept], words.positions[kept], terms)
@@ -213,7 +213,7 @@ class Tokenizer:
         in_word = ~np.isin(data, _SPACES) if kind == "whitespace" else word_bytes(data)
         return _runs(data, offsets, in_word)
 
-    def _filtered(self, words: pa.Array) -> tuple[NDArray[np.int32], list[str]]:
+    def _filter_words(self, words: pa.Array) -> tuple[NDArray[np.int32], list[str]]:
         """Code of the token of each distinct word, -1 for none, and the tokens."""
         terms: dict[str, int] = {}
         apply, add = self._filters.apply, terms.setdefault
@@ -226,13 +226,13 @@ def _strings(texts: pa.Array) -> pa.LargeStringArray:
     """Strings, or lists of them as one string each."""
     kind = texts.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _joined(texts)
+        return _join_lists(texts)
     if pa.types.is_dictionary(kind):
         texts = texts.dictionary_decode()
     return texts if pa.types.is_large_string(texts.type) else texts.cast(pa.large_string())
 
 
-def _joined(lists: pa.Array) -> pa.LargeStringArray:
+def _join_lists(lists: pa.Array) -> pa.LargeStringArray:
     """The elements of each list that are not null, joined by a space; '' for a null list."""
     values = _strings(lists.flatten())
     parents = plain_numbers(pc.list_parent_indices(lists))
@@ -264,7 +264,7 @@ def _ngrams(data: NDArray[np.uint8], offsets: _Numbers, sizes: range, prefix_onl
     for size in sizes:
         here = first[first + size <= ends[rows[first]]]
         starts, stops = places[here], places[here + size]
-        texts.append(_slices(_gathered(data, starts, stops - starts), stops - starts))
+        texts.append(_slices(_gather_slices(data, starts, stops - starts), stops - starts))
         of_rows.append(rows[here])
     found = np.concatenate(of_rows)
     order = np.argsort(found, kind="stable")
@@ -275,7 +275,9 @@ def _ngrams(data: NDArray[np.uint8], offsets: _Numbers, sizes: range, prefix_onl
     )
 
 
-def _gathered(data: NDArray[np.uint8], starts: _Numbers, lengths: _Numbers) -> NDArray[np.uint8]:
+def _gather_slices(
+    data: NDArray[np.uint8], starts: _Numbers, lengths: _Numbers
+) -> NDArray[np.uint8]:
     """The concatenated bytes of some slices."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
