@@ -113,11 +113,11 @@ def test_version_hint_is_written_only_for_unordered_stores(store, tmp_path):
 
 
 def test_outdated_version_cache_costs_no_retry(store):
-    store.place = "bucket", "user"
+    store.cache_key = "bucket", "user"
     create_table(store, 1)
     assert latest_version(store).version == 1
     elsewhere = copy.copy(store)
-    elsewhere.place = None
+    elsewhere.cache_key = None
     append(elsewhere, 1, 1)
     assert append(store, 1, 1, retries=0).version == 3
     assert len(names(store, "_transactions")) == 3

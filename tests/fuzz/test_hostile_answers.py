@@ -164,7 +164,7 @@ def test_damaged_responses_are_read_or_raise_typed_errors():
         lambda names: names.tables(()),
         lambda names: names.namespaces(("a",)),
         lambda names: names.properties(("a",)),
-        lambda names: names.place(("t",)),
+        lambda names: names.declare(("t",)),
         lambda names: names.drop_table(("t",)),
     )
     refused = 0

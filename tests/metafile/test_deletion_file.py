@@ -269,7 +269,7 @@ class PlacedStore(MemoryStore):
 
     def __init__(self, place):
         super().__init__("s3://bucket/t")
-        self.place, self.reads = place, 0
+        self.cache_key, self.reads = place, 0
 
     def get(self, path):
         self.reads += 1

@@ -139,7 +139,7 @@ def test_memory_store_is_always_listed():
 
 def test_remote_listing_is_reused_before_put(monkeypatch):
     store = MemoryStore()
-    store.place = "bucket", "user"
+    store.cache_key = "bucket", "user"
     store.put(manifest_path(1, NamingScheme.V2), b"")
     assert recently_listed_version(store, put_follows=True) is None
     assert latest_version(store).version == 1
@@ -148,5 +148,5 @@ def test_remote_listing_is_reused_before_put(monkeypatch):
     monkeypatch.setattr(MemoryStore, "stat", None)
     assert recently_listed_version(store, put_follows=True).version == 1
     assert recently_listed_version(store) is None
-    store.place = "bucket", "another user"
+    store.cache_key = "bucket", "another user"
     assert recently_listed_version(store, put_follows=True) is None

@@ -1014,7 +1014,7 @@ MUTANTS = (
     Mutant(
         "rows that are back are not inserted",
         "table/cdf/version_changes.py",
-        "        appeared += same.only_after()\n",
+        "        added += same.only_after()\n",
         "        same.only_after()\n",
         ("tests/table/cdf/test_change_feed.py",),
     ),
@@ -1028,7 +1028,7 @@ MUTANTS = (
     Mutant(
         "rows that get a column back are not counted",
         "table/cdf/change_feed.py",
-        "                len(rows) if holds_any(rows.after, come) else len(rows.updated)",
+        "                len(rows) if holds_any(rows.after, added) else len(rows.updated)",
         "                len(rows.updated)",
         ("tests/table/cdf/test_restored_columns.py",),
     ),
@@ -2557,7 +2557,7 @@ MUTANTS = (
     Mutant(
         "an index finds rows that were gone when others moved",
         "table/index/segments.py",
-        "    places = places[before[np.minimum(places, len(before) - 1)] == asked]\n",
+        "    places = places[before[np.minimum(places, len(before) - 1)] == requested]\n",
         "",
         (
             (

@@ -54,7 +54,7 @@ def pylance(root):
 
 def create(names: DirectoryNamespace, *name: str, rows: int = 3) -> Table:
     """As the catalog does: the place, the table, its name."""
-    table = names.place(name)
+    table = names.declare(name)
     append(table.root, 0, rows)
     names.register(name, table)
     return table
@@ -130,7 +130,7 @@ def test_legacy_directory_is_read_and_extended(root, ours, pylance):
 
 def test_declared_names_of_pylance_accept_our_tables(ours, pylance):
     pylance.declare_table(lance_namespace.DeclareTableRequest(id=["later"]))
-    assert ours.locate(("later",)) == ours.place(("later",))
+    assert ours.locate(("later",)) == ours.declare(("later",))
     create(ours, "later", rows=7)
     found = pylance.describe_table(lance_namespace.DescribeTableRequest(id=["later"]))
     assert lance.dataset(found.location).count_rows() == 7
@@ -161,7 +161,7 @@ def test_nonempty_namespace_drops_only_with_cascade(root, ours):
 
 
 def test_table_requires_existing_namespace(ours):
-    for call in (ours.place, ours.create_namespace):
+    for call in (ours.declare, ours.create_namespace):
         arguments = ({},) if call == ours.create_namespace else ()
         with pytest.raises(NamespaceNotFoundError, match="us"):
             call(("us", "orders"), *arguments)
@@ -188,7 +188,7 @@ def test_renamed_tables_keep_their_rows(root, ours, pylance):
 
 def test_concurrent_registration_keeps_first_table(ours):
     ours.create_namespace(("eu",), {})
-    first, second = ours.place(("eu", "t")), ours.place(("eu", "t"))
+    first, second = ours.declare(("eu", "t")), ours.declare(("eu", "t"))
     assert first != second
     for table in (first, second):
         append(table.root, 0)
@@ -199,11 +199,11 @@ def test_concurrent_registration_keeps_first_table(ours):
 
 
 def test_locations_must_be_inside_directory(root, ours, tmp_path):
-    assert ours.place(("t",), f"{root}/some/where").root == f"{root}/some/where"
+    assert ours.declare(("t",), f"{root}/some/where").root == f"{root}/some/where"
     with pytest.raises(UnsupportedFeatureError, match="are in its own folder"):
-        ours.place(("t",), str(tmp_path / "elsewhere"))
+        ours.declare(("t",), str(tmp_path / "elsewhere"))
     with pytest.raises(UnsupportedFeatureError, match="are in its own folder"):
-        ours.place(("t",), f"{root}/../elsewhere")
+        ours.declare(("t",), f"{root}/../elsewhere")
 
 
 @pytest.mark.parametrize("location", ["../out", "/etc", "a/../../b", "s3://b/c", "", None, "a\0b"])
@@ -222,7 +222,7 @@ def test_rows_leading_outside_directory_are_refused(root, ours, location):
 
 @pytest.mark.parametrize("part", ["", ".", "..", "a$b", "a/b", "a\\b", "a\0b"])
 def test_unsafe_name_parts_are_refused(ours, part):
-    for call in (ours.locate, ours.place, ours.namespaces, ours.drop_table):
+    for call in (ours.locate, ours.declare, ours.namespaces, ours.drop_table):
         with pytest.raises(InvalidInputError, match="cannot be the name"):
             call((part,))
 

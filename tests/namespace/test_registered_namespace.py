@@ -85,7 +85,7 @@ def test_catalog_creates_describes_lists_and_drops_namespaces(catalog):
     assert names.tables(parent) == [] and names.namespaces(parent) == []
     with pytest.raises(UnsupportedFeatureError, match="properties"):
         names.change_properties(parent, {"a": "2"})
-    names.place((*parent, "t"))
+    names.declare((*parent, "t"))
     with pytest.raises(NamespaceNotEmptyError):
         names.drop_namespace(parent, cascade=False)
     assert names.drop_namespace(parent, cascade=True)
@@ -96,7 +96,7 @@ def test_catalog_creates_describes_lists_and_drops_namespaces(catalog):
 def test_missing_names_are_none_and_missing_parents_raise(catalog):
     names, parent, properties, _ = catalog
     assert names.locate((*parent, "t")) is None  # nor is there the namespace
-    for call in (lambda: names.tables(parent), lambda: names.place((*parent, "t"))):
+    for call in (lambda: names.tables(parent), lambda: names.declare((*parent, "t"))):
         with pytest.raises(NamespaceNotFoundError, match=parent[-1]):
             call()
     names.create_namespace(parent, properties)
@@ -105,18 +105,18 @@ def test_missing_names_are_none_and_missing_parents_raise(catalog):
     with pytest.raises(TableNotFoundError):
         names.rename_table((*parent, "t"), (*parent, "u"))
     with pytest.raises(InvalidInputError, match="cannot be the name"):
-        names.place((*parent, "a/b"))
+        names.declare((*parent, "a/b"))
 
 
 def test_drop_table_removes_files_only_at_catalog_location(catalog):
     names, parent, properties, folder = catalog
     names.create_namespace(parent, properties)
-    placed = names.place((*parent, "managed"))
-    given = names.place((*parent, "external"), str(folder / "elsewhere"))
+    placed = names.declare((*parent, "managed"))
+    given = names.declare((*parent, "external"), str(folder / "elsewhere"))
     for table in (placed, given):
         append(table.root, 0, 5)
     assert names.tables(parent) == ["external", "managed"]
-    for again in (names.locate((*parent, "managed")), names.place((*parent, "managed"))):
+    for again in (names.locate((*parent, "managed")), names.declare((*parent, "managed"))):
         assert again.root.removeprefix("file:") == placed.root  # Hive makes it a URI
     assert open_existing(names.locate((*parent, "external"))).num_rows() == 5
     with pytest.raises((UnsupportedFeatureError, StorageError), match="rename_table"):
@@ -126,7 +126,7 @@ def test_drop_table_removes_files_only_at_catalog_location(catalog):
     assert names.tables(parent) == []
     assert open_existing(placed) is None and open_existing(given).num_rows() == 5
     # The name is free again.
-    append(names.place((*parent, "managed")).root, 0, 3)
+    append(names.declare((*parent, "managed")).root, 0, 3)
     assert open_existing(names.locate((*parent, "managed"))).num_rows() == 3
 
 

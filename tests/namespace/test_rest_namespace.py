@@ -67,11 +67,11 @@ def test_rest_namespaces_are_created_described_and_dropped(names):
 def test_rest_tables_use_server_location(names):
     names.create_namespace(("eu",), {})
     assert names.locate(("eu", "orders")) is None
-    table = names.place(("eu", "orders"))
+    table = names.declare(("eu", "orders"))
     append(table.root, 0, 5)
     names.register(("eu", "orders"), table)
     located = names.locate(("eu", "orders"))
-    assert located.root == table.root == names.place(("eu", "orders")).root
+    assert located.root == table.root == names.declare(("eu", "orders")).root
     assert open_existing(located).num_rows() == 5
     assert names.tables(("eu",)) == ["orders"]
     assert names.drop_table(("eu", "orders")) and not names.drop_table(("eu", "orders"))
@@ -79,7 +79,7 @@ def test_rest_tables_use_server_location(names):
 
 
 def test_credentials_include_expiry_and_issuer(names):
-    table = names.place(("t",))
+    table = names.declare(("t",))
     named = {name.removeprefix("storage."): text for name, text in table.storage.items()}
     assert named["allow_http"] == "true" and int(named["expires_at_millis"]) > 0
     issuer = json.loads(named["issuer"])
@@ -91,7 +91,7 @@ def test_credentials_include_expiry_and_issuer(names):
 
 def test_expired_credentials_are_renewed(names):
     """As an executor does, with nothing but the options."""
-    table = pickle.loads(pickle.dumps(names.place(("t",))))
+    table = pickle.loads(pickle.dumps(names.declare(("t",))))
     assert with_fresh_credentials(table.storage) == table.storage
     ended = {**table.storage, "storage.expires_at_millis": "1000"}
     renewed = with_fresh_credentials(ended)
@@ -104,7 +104,7 @@ def test_renewed_credentials_cache_is_bounded(names, monkeypatch):
     monkeypatch.setattr(credential_issuer, "_MAX_RENEWED", 2)
 
     def renewed(number):
-        table = names.place((f"few{number}",))
+        table = names.declare((f"few{number}",))
         ended = {**table.storage, "storage.expires_at_millis": "1000"}
         return with_fresh_credentials(ended)
 

@@ -28,19 +28,19 @@ class Daemon:
 
     def __init__(self, process, *, has_path):
         self.process = process
-        (self.place,) = struct.unpack("!i", process.stdout.read(4))
+        (self.cache_key,) = struct.unpack("!i", process.stdout.read(4))
         if has_path:
-            self.place = process.stdout.read(self.place)
+            self.cache_key = process.stdout.read(self.cache_key)
 
     def fork(self):
         """Another worker: the connection to it, and its number."""
-        if isinstance(self.place, bytes):
+        if isinstance(self.cache_key, bytes):
             connection = socket.socket(socket.AF_UNIX)
-            connection.connect(self.place)
+            connection.connect(self.cache_key)
         else:
-            connection = socket.create_connection(("127.0.0.1", self.place))
+            connection = socket.create_connection(("127.0.0.1", self.cache_key))
         (worker,) = struct.unpack("!i", connection.recv(4, socket.MSG_WAITALL))
-        if isinstance(self.place, bytes):
+        if isinstance(self.cache_key, bytes):
             return connection, worker
         connection.sendall(struct.pack("!i", len(SECRET)) + SECRET)
         assert connection.recv(6, socket.MSG_WAITALL) == b"\0\0\0\2ok"

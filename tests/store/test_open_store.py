@@ -96,16 +96,19 @@ def test_s3_schemes_are_equivalent(scheme):
 def test_stores_share_place_for_same_user_and_objects():
     key = {"aws_access_key_id": "me", "aws_secret_access_key": "word"}
     store = open_store("s3://bucket/t", key)
-    assert store.place is not None
-    assert store.place == open_store("s3://bucket/t", {f"storage.{n}": key[n] for n in key}).place
+    assert store.cache_key is not None
+    assert (
+        store.cache_key
+        == open_store("s3://bucket/t", {f"storage.{n}": key[n] for n in key}).cache_key
+    )
     others = [
         open_store("s3://bucket/u", key),
         open_store("s3://bucket/t", {**key, "aws_access_key_id": "you"}),
         open_store("s3://bucket/t", {**key, "aws_endpoint": "https://elsewhere.example"}),
     ]
-    assert store.place not in [one.place for one in others]
-    assert "word" not in repr(store.place)
-    assert open_store("/tmp/t").place is None
+    assert store.cache_key not in [one.cache_key for one in others]
+    assert "word" not in repr(store.cache_key)
+    assert open_store("/tmp/t").cache_key is None
 
 
 def test_directory_buckets_do_not_list_in_order():

@@ -50,7 +50,7 @@ class FaultyStore:
         self.lists_names_only = inner.lists_names_only
         self.unproven_server = inner.unproven_server
         self.server = inner.server
-        self.place = inner.place
+        self.cache_key = inner.cache_key
         self.calls = []
         self._plans = defaultdict(deque)
         self._before = defaultdict(list)

@@ -156,8 +156,8 @@ def _check_key_placement(keys: _Keys, data_type: pa.DataType) -> None:
     """Reject packing of columns other than structs, and blob encoding."""
     is_struct = pa.types.is_struct(data_type)
     for key in (*PACKED_KEYS, BLOB_KEY):
-        asked = keys.metadata.get(key, "").lower() == "true"
-        if asked and not (is_struct and key in PACKED_KEYS):
+        requested = keys.metadata.get(key, "").lower() == "true"
+        if requested and not (is_struct and key in PACKED_KEYS):
             raise keys.refusal(key)
 
 
@@ -202,10 +202,12 @@ def _byte_stream_split(keys: _Keys, data_type: pa.DataType, version: str) -> str
 def blob_limits(metadata: Mapping[str, str], column: str) -> BlobLimits:
     """The limits that a column requests."""
     keys, usual = _Keys(metadata, column), BlobLimits()
-    asked = [keys.whole_number(key.removeprefix(_PREFIX), 0, _MAX_BYTES) for key in _BLOB_PLACES]
+    requested = [
+        keys.whole_number(key.removeprefix(_PREFIX), 0, _MAX_BYTES) for key in _BLOB_PLACES
+    ]
     limits = (usual.inline, usual.dedicated, usual.pack)
     return BlobLimits(
-        *(limit if own is None else own for own, limit in zip(asked, limits, strict=True))
+        *(limit if own is None else own for own, limit in zip(requested, limits, strict=True))
     )
 
 

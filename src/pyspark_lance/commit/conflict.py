@@ -183,9 +183,9 @@ def may_insert_same_keys(ours: Update, theirs: Update) -> bool:
 
 def replacement_after_delete(ours: DataReplacement, theirs: Delete | Update) -> ConflictCheck:
     """Compatible with deleted rows, which keep their offsets; not with a removed fragment."""
-    gone = changed_fragment_ids(ours) & removed_fragment_ids(theirs)
-    if gone:
-        return _give_up(f"a concurrent {_name(theirs)} removed fragment {_some(gone)}")
+    removed = changed_fragment_ids(ours) & removed_fragment_ids(theirs)
+    if removed:
+        return _give_up(f"a concurrent {_name(theirs)} removed fragment {_some(removed)}")
     return _COMPATIBLE
 
 

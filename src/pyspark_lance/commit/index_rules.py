@@ -123,8 +123,8 @@ def without_changed_values(indices: Indices, changed: Mapping[int, Iterable[int]
     result = []
     for index in indices:
         indexed = frozenset(index.fields)
-        gone = frozenset(fragment for fragment, fields in fields_of.items() if fields & indexed)
-        pruned = _without_fragments(index, gone) if gone else index
+        removed = frozenset(fragment for fragment, fields in fields_of.items() if fields & indexed)
+        pruned = _without_fragments(index, removed) if removed else index
         if pruned is not None:
             result.append(pruned)
     return tuple(result)
@@ -178,5 +178,5 @@ def with_reuse_index(indices: Indices, entry: IndexMetadata, replaces: UUID | No
 
 def replace_indices(indices: Indices, new: Indices, removed: Indices) -> Indices:
     """Return the entries after a CreateIndex: by uuid, new ones at the end."""
-    gone = {index.uuid for index in (*removed, *new)}
-    return (*(index for index in indices if index.uuid not in gone), *new)
+    replaced = {index.uuid for index in (*removed, *new)}
+    return (*(index for index in indices if index.uuid not in replaced), *new)

@@ -77,9 +77,9 @@ def rebase(
             file = write_deletions(fragment_id, vector)
             ours[fragment_id] = replace(now[fragment_id], deletion_file=file)
     updated = tuple(fragment for i, fragment in ours.items() if i not in emptied)
-    gone = tuple(sorted(emptied))
+    emptied_ids = tuple(sorted(emptied))
     if isinstance(operation, Delete):
-        removed = (*operation.deleted_fragment_ids, *gone)
+        removed = (*operation.deleted_fragment_ids, *emptied_ids)
         return Rebased(replace(operation, updated_fragments=updated, deleted_fragment_ids=removed))
-    removed = (*operation.removed_fragment_ids, *gone)
+    removed = (*operation.removed_fragment_ids, *emptied_ids)
     return Rebased(replace(operation, updated_fragments=updated, removed_fragment_ids=removed))

@@ -59,7 +59,7 @@ def locate_blobs(file: OpenFile, descriptors: pa.StructArray) -> pa.StructArray:
     if "kind" in members:
         members["blob_uri"] = _V2Blobs(file, descriptors).absolute_uris()
     # Those of the first kind are in the data file, as some of the second are.
-    constants = {"kind": INLINE, "blob_id": 0, "blob_uri": "", BLOB_FILE: file.place}
+    constants = {"kind": INLINE, "blob_id": 0, "blob_uri": "", BLOB_FILE: file.uri}
     for part in LOCATED_BLOB:
         if part.name not in members:
             value = pa.scalar(constants[part.name], part.to_arrow().type)
@@ -98,9 +98,9 @@ def logical_v2(file: OpenFile, descriptors: pa.StructArray, data_type: pa.DataTy
     for name, values in (("position", blobs.positions), ("size", blobs.sizes)):
         parts[name] = pc.if_else(ranged, pa.array(values), pa.scalar(None, pa.uint64()))
     if not set(names) <= parts.keys():
-        raise UnsupportedFeatureError(f"blob columns of type {data_type}", where=file.place)
+        raise UnsupportedFeatureError(f"blob columns of type {data_type}", where=file.uri)
     if "position" not in names and bool(pc.any(ranged).as_py()):
-        raise CorruptFileError("a part of an object where the schema has no ranges", file.place)
+        raise CorruptFileError("a part of an object where the schema has no ranges", file.uri)
     return pa.StructArray.from_arrays(
         [parts[field.name].cast(field.type) for field in data_type],
         fields=list(data_type),
@@ -131,9 +131,7 @@ class _V2Blobs:
         self._may_have_bytes = (self.sizes != 0) | (self.kinds == EXTERNAL)
         unknown = self._valid & (self.kinds > MANAGED_IN_BASE)
         if unknown.any():
-            raise UnsupportedFeatureError(
-                f"blobs of kind {self.kinds[unknown][0]}", where=file.place
-            )
+            raise UnsupportedFeatureError(f"blobs of kind {self.kinds[unknown][0]}", where=file.uri)
 
     def keep_objects(self) -> None:
         """Describe blobs in files beside the data file, and below its base, as external ones."""
@@ -220,7 +218,7 @@ class _V2Blobs:
             for rows, path, base_id in self._objects(kind, wanted):
                 if "://" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
                     raise CorruptFileError(
-                        f"{path!r} is not the path of blobs in a table", where=self._file.place
+                        f"{path!r} is not the path of blobs in a table", where=self._file.uri
                     )
                 if kind == MANAGED:  # below the root of the data file
                     yield rows, _Source(self._file.store, path)
@@ -248,7 +246,7 @@ class _V2Blobs:
             except FileNotFoundError as error:
                 raise MissingFileError(
                     "a file that holds blobs is missing",
-                    where=f"{source.store.uri}/{source.path}, referred to by {self._file.place}",
+                    where=f"{source.store.uri}/{source.path}, referred to by {self._file.uri}",
                     hint="put the file back as it was, from a copy; or read a version without it",
                 ) from error
 
@@ -280,7 +278,7 @@ class _V2Blobs:
         if self._file.external is None:
             raise UnsupportedFeatureError(
                 "blobs outside of the table, in a file that was opened without one",
-                where=self._file.place,
+                where=self._file.uri,
             )
         return self._file.external
 
@@ -325,7 +323,7 @@ def _fetch_from(
         return
     starts, lengths = positions[rows], sizes[rows]
     size = file.metadata.file_size
-    _check_places(starts, lengths, size, file.place, may_overlap=may_overlap)
+    _check_places(starts, lengths, size, file.uri, may_overlap=may_overlap)
     for row, piece in zip(rows.tolist(), file.fetch(_ranges(starts, lengths)), strict=True):
         blobs[row] = piece
 

@@ -132,7 +132,7 @@ class FileTail:
         return self.store.get_range(self.path, start, end)
 
     @property
-    def place(self) -> str:
+    def uri(self) -> str:
         """Root and path of the file, for messages."""
         return f"{self.store.uri}/{self.path}"
 
@@ -199,8 +199,8 @@ class FileMetadata:
     @classmethod
     def of_tail(cls, tail: FileTail) -> FileMetadata:
         """The metadata of a file of which the end was read."""
-        footer = Footer.from_bytes(tail.content, tail.file_size, tail.place)
-        return cls(tail.place, tail.file_size, footer, tail.read)
+        footer = Footer.from_bytes(tail.content, tail.file_size, tail.uri)
+        return cls(tail.uri, tail.file_size, footer, tail.read)
 
     @property
     def version(self) -> str:

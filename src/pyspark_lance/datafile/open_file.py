@@ -102,7 +102,7 @@ class FileBytes:
     )
 
     @property
-    def place(self) -> str:
+    def uri(self) -> str:
         """Root and path of the file, for messages."""
         return f"{self.store.uri}/{self.path}"
 
@@ -130,7 +130,7 @@ class FileBytes:
             # It was there when it was opened.
             raise MissingFileError(
                 "a data file went away while it was read",
-                where=self.place,
+                where=self.uri,
                 hint="its version may have been cleaned up; read a newer one",
             ) from error
 

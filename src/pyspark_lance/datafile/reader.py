@@ -85,7 +85,7 @@ class DataFileReader:
         ``ahead_bytes``: size of the first request; None for its metadata.
         """
         tail = read_tail(store, path, size_bytes, ahead_bytes)
-        if file_version_of(tail.content, tail.place) == "0.1":
+        if file_version_of(tail.content, tail.uri) == "0.1":
             return cls(LegacyFile(store, path, LegacyMetadata(tail)))
         return cls(OpenFile(store, path, FileMetadata.of_tail(tail), external, base_id, tail.whole))
 
@@ -144,7 +144,7 @@ class DataFileReader:
         ``descriptors``: of the second kind; a blob may be there more than once.
         """
         if not isinstance(self._file, OpenFile):
-            raise CorruptFileError("a file of version 0.1 holds no blobs", where=self._file.place)
+            raise CorruptFileError("a file of version 0.1 holds no blobs", where=self._file.uri)
         return fetch_v2(self._file, descriptors, may_overlap=True)
 
     def embedded_columns(self) -> dict[int, int]:
@@ -227,7 +227,7 @@ class DataFileReader:
         if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < self.num_rows:
             raise InvalidInputError(
                 f"offsets {positions.min()} to {positions.max()} of a file of {self.num_rows} rows",
-                where=self._file.place,
+                where=self._file.uri,
             )
         ascending = bool((positions[1:] > positions[:-1]).all())
         if ascending:
@@ -291,7 +291,7 @@ class DataFileReader:
             raise InvalidInputError(
                 f"row ranges must ascend inside of the file's {self.num_rows} rows: "
                 f"{list(ranges)[:5]}",
-                where=self._file.place,
+                where=self._file.uri,
             )
         apart = starts[1:] != ends[:-1]
         return RowRanges(
@@ -361,7 +361,7 @@ class DataFileReader:
                 raise
             raise UnsupportedFeatureError(
                 f"{rows.num_rows} rows hold more than 2 GiB of strings in one column",
-                where=self._file.place,
+                where=self._file.uri,
                 hint="read fewer rows at a time",
             ) from error
         finally:
@@ -482,7 +482,7 @@ class DataFileReader:
             if rows.num_rows == 1:
                 raise UnsupportedFeatureError(
                     f"row {rows.start} holds more than 2 GiB of strings in one column",
-                    where=self._file.place,
+                    where=self._file.uri,
                 ) from error
             for half in _halves(rows):
                 yield from self._decode_window(readers, half, windows)

@@ -113,15 +113,15 @@ def with_renamed_columns(
     config: Mapping[str, str], before: LanceSchema, after: LanceSchema
 ) -> Mapping[str, str]:
     """Return the configuration after columns, which keep their ids, were renamed."""
-    asked = ClusterBy.of(config)
-    if asked is None:
+    requested = ClusterBy.of(config)
+    if requested is None:
         return config
     ids = dict(_paths(before.fields))
     names = {field_id: name for name, field_id in _paths(after.fields)}
-    columns = tuple(names.get(ids.get(name, -1), name) for name in asked.columns)
-    if columns == asked.columns:
+    columns = tuple(names.get(ids.get(name, -1), name) for name in requested.columns)
+    if columns == requested.columns:
         return config
-    return {**config, CLUSTER_BY_KEY: replace(asked, columns=columns).to_text()}
+    return {**config, CLUSTER_BY_KEY: replace(requested, columns=columns).to_text()}
 
 
 def _paths(fields: Iterable[Field], above: str = "") -> Iterator[tuple[str, int]]:

@@ -305,10 +305,10 @@ class Fragments(Sequence[Fragment]):
             whole, there = self._origin
             whole._cache([int(there[place]) for place in places], fragments)
 
-    def changed(self, put: Iterable[Fragment], gone: Iterable[int]) -> Fragments:
-        """Return fragments by ascending id, without ``gone`` ids, ``put`` added or replaced."""
+    def changed(self, put: Iterable[Fragment], removed: Iterable[int]) -> Fragments:
+        """Return fragments by ascending id, without ``removed`` ids, ``put`` added or replaced."""
         new = Fragments.of(sorted(put, key=lambda fragment: fragment.id))
-        left_out = np.concatenate((np.fromiter(gone, np.int64), new.ids))
+        left_out = np.concatenate((np.fromiter(removed, np.int64), new.ids))
         kept = self.take(np.flatnonzero(~np.isin(self.ids, left_out)))
         if not len(kept):
             return new

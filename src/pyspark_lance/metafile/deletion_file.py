@@ -307,7 +307,7 @@ def _cache_key(store: ObjectStore, path: str, file: DeletionFile) -> tuple[Hasha
     """
     if isinstance(store, LocalStore):
         return store.uri, path, store.stat(path).identity, file
-    return None if store.place is None else (store.place, path, file)
+    return None if store.cache_key is None else (store.cache_key, path, file)
 
 
 def _read(

@@ -94,7 +94,7 @@ class ExternallyCommittedStore(ObjectStore):
         self.unproven_server = ""
         self.server = inner.server
         # Not the inner store's key, since that store may show other versions.
-        self.place = None if inner.place is None else (inner.place, versions.name)
+        self.cache_key = None if inner.cache_key is None else (inner.cache_key, versions.name)
         self._inner = inner
         self._versions = versions
 

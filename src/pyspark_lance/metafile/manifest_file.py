@@ -147,7 +147,7 @@ def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
         manifests += locations
         check_one_scheme(store, manifests)
         manifests.sort(key=lambda location: location.version, reverse=True)
-    if manifests and store.place is not None:
+    if manifests and store.cache_key is not None:
         _remember(store, began, manifests[0])
     return manifests[:count]
 
@@ -188,7 +188,7 @@ def recently_listed_version(
     ``put_follows``: the next version is put at once, which detects whether it exists; then an
     object store is not queried.
     """
-    seen = _seen.get((store.uri, store.place))
+    seen = _seen.get((store.uri, store.cache_key))
     if seen is None or time.monotonic() - seen[0] > _SEEN_S:
         return None
     location = seen[1]
@@ -225,7 +225,7 @@ def newest_since(store: ObjectStore, known: ManifestLocation) -> ManifestLocatio
 def _remember(store: ObjectStore, began: float, newest: ManifestLocation) -> None:
     if len(_seen) >= _MAX_SEEN:
         _seen.clear()
-    _seen[store.uri, store.place] = began, newest
+    _seen[store.uri, store.cache_key] = began, newest
 
 
 def _there(store: ObjectStore, location: ManifestLocation | None) -> ManifestLocation:
@@ -249,12 +249,12 @@ def retry_if_removed(store: ObjectStore, look: Callable[[], _T]) -> _T:
         except FileNotFoundError as error:
             if isinstance(error, LanceError):
                 raise
-            gone = error
+            removed = error
     raise StorageError(
         f"versions were removed faster than they could be read, {_MAX_ATTEMPTS} times",
         where=store.uri,
         hint="clean up less often",
-    ) from gone
+    ) from removed
 
 
 def versions_not_listed(store: ObjectStore, newest: ManifestLocation) -> list[ManifestLocation]:

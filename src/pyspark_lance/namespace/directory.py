@@ -169,8 +169,8 @@ def with_row(rows: pa.Table, **values: str | None) -> pa.Table:
 
 def without(rows: pa.Table, object_ids: Sequence[str]) -> pa.Table:
     """Remove the rows with these ids; return the same table object if there are none."""
-    gone = pc.is_in(rows["object_id"], value_set=pa.array(object_ids, pa.string()))
-    return rows.filter(pc.invert(gone)) if pc.any(gone).as_py() else rows
+    removed = pc.is_in(rows["object_id"], value_set=pa.array(object_ids, pa.string()))
+    return rows.filter(pc.invert(removed)) if pc.any(removed).as_py() else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,26 +228,28 @@ class DirectoryNamespace:
         """See ``Namespace``."""
         if not namespace:
             raise InvalidInputError("the root of a catalog cannot be dropped", self.root.uri)
-        key, gone = object_id(namespace), False
+        key, exists = object_id(namespace), False
         inside = below(self._rows(), key)
         if cascade:
             for location in inside.filter(pc.equal(inside["object_type"], TABLE))["location"]:
                 drop_table(self._at(location.as_py()))
 
         def edit(rows: pa.Table) -> pa.Table:
-            nonlocal gone
-            gone = _namespace(rows, namespace) is not None
+            nonlocal exists
+            exists = _namespace(rows, namespace) is not None
             ids = below(rows, key)["object_id"].to_pylist()
             # With ``cascade``, the objects that were listed before the drop are removed.
-            if gone and (set(ids) - set(inside["object_id"].to_pylist()) or (ids and not cascade)):
+            if exists and (
+                set(ids) - set(inside["object_id"].to_pylist()) or (ids and not cascade)
+            ):
                 raise NamespaceNotEmptyError(
                     f"there are {len(ids)} tables and namespaces in {format_name(namespace)}",
                     self.root.uri,
                 )
-            return without(rows, [key, *ids]) if gone else rows
+            return without(rows, [key, *ids]) if exists else rows
 
         self._manifest().change(edit)
-        return gone
+        return exists
 
     def tables(self, namespace: Name) -> list[str]:
         """See ``Namespace``."""
@@ -265,7 +267,7 @@ class DirectoryNamespace:
             return self._at(row["location"]) if row["object_type"] == TABLE else None
         return self._at(name[0] + SUFFIX) if self._is_listed(name) else None
 
-    def place(self, name: Name, location: str | None = None) -> Table:
+    def declare(self, name: Name, location: str | None = None) -> Table:
         """See ``Namespace``."""
         rows = self._rows()
         _check_parent(rows, name[:-1])
@@ -321,7 +323,7 @@ class DirectoryNamespace:
         taken = self.locate(new)
         if taken is not None and open_existing(taken) is not None:
             raise TableAlreadyExistsError(f"there is a table {format_name(new)}", self.root.uri)
-        target = self.place(new) if self._is_listed(name) or self._is_listed(new) else table
+        target = self.declare(new) if self._is_listed(name) or self._is_listed(new) else table
         if (
             target.root != table.root
         ):  # clients that list folders find tables of the root by folder name

@@ -58,11 +58,11 @@ class Namespace(Protocol):
         A declared name has a location before the table exists.
         """
 
-    def place(self, name: Name, location: str | None = None) -> Table:
+    def declare(self, name: Name, location: str | None = None) -> Table:
         """Return the location for a new table, or the current one if the name is declared."""
 
     def register(self, name: Name, table: Table) -> None:
-        """Register a table that was created at the location that ``place`` returned."""
+        """Register a table that was created at the location that ``declare`` returned."""
 
     def drop_table(self, name: Name) -> bool:
         """Drop a table with all its versions, and its name; return whether it existed."""
@@ -109,7 +109,7 @@ class CatalogNamespace(ABC):
     hadoop: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def register(self, name: Name, table: Table) -> None:  # noqa: B027
-        """Do nothing, as ``place`` has declared the name."""
+        """Do nothing, as ``declare`` has declared the name."""
 
     @abstractmethod
     def _page(self, operation: str, parent: Name, token: str | None) -> Any:

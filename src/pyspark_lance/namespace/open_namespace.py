@@ -107,7 +107,7 @@ class NoNamespace:
         """Return nothing."""
         return None
 
-    def place(self, name: Name, location: str | None = None) -> Table:
+    def declare(self, name: Name, location: str | None = None) -> Table:
         """Raise an error: the catalog has no folder."""
         raise _no_place()
 

@@ -118,7 +118,7 @@ class RegisteredNamespace(CatalogNamespace):
         reply = self._describe(name)
         return None if reply is None else self._table(name, reply)
 
-    def place(self, name: Name, location: str | None = None) -> Table:
+    def declare(self, name: Name, location: str | None = None) -> Table:
         """See ``Namespace``; this declares the name."""
         object_id(name)
         known = self.locate(name)

@@ -70,7 +70,7 @@ class RestNamespace(CatalogNamespace):
         except (TableNotFoundError, NamespaceNotFoundError):
             return None
 
-    def place(self, name: Name, location: str | None = None) -> Table:
+    def declare(self, name: Name, location: str | None = None) -> Table:
         """See ``Namespace``; this declares the name."""
         known = self.locate(name)
         if known is not None:

@@ -199,8 +199,8 @@ def _client(options: StorageOptions, endpoint: str | None) -> Any:
     given = options.arguments
     session = botocore.session.Session(profile=given.get("profile"))
     settings = {**_TIMEOUTS, "retries": {"mode": "standard", "max_attempts": 5}}
-    asked = given.get("config_kwargs", {})
-    settings |= {name: asked[name] for name in (*_TIMEOUTS, "proxies") if name in asked}
+    requested = given.get("config_kwargs", {})
+    settings |= {name: requested[name] for name in (*_TIMEOUTS, "proxies") if name in requested}
     make = partial(
         session.create_client,
         "dynamodb",

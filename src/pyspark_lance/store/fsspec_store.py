@@ -213,7 +213,7 @@ class FsspecStore(ObjectStore):
         self._url = url
         self._options = options
         self._connection: tuple[int, Any, str] | None = None
-        self.place = self._open()
+        self.cache_key = self._open()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.uri!r})"

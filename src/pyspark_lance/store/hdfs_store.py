@@ -93,7 +93,7 @@ class HdfsStore(ObjectStore):
         self.lists_in_order = True
         self.lists_names_only = False
         self.unproven_server = ""
-        self.place = None
+        self.cache_key = None
         self._root = root
         self._arguments = arguments
         self._options = options

@@ -141,7 +141,7 @@ class ObjectStore(Protocol):
     unproven_server: str
     # Together with a path, cache key for objects that never change; equal for stores that reach the
     # same objects as the same user. None: no caching.
-    place: Hashable = None
+    cache_key: Hashable = None
 
     def check_writable(self) -> None:
         """Raise UnsupportedFeatureError if the store is read-only."""

@@ -209,7 +209,7 @@ public class LanceCatalog
           + "\n  hint: leave out LOCATION and the option path");
     }
     CaseInsensitiveStringMap at = isPath(ident) ? asked.options() : Options.merge(options,
-        Python.place(asked, location, ident.namespace()));
+        Python.declare(asked, location, ident.namespace()));
     Runnable made = isPath(ident) ? () -> {}
         : () -> Python.register(asked, at.get("path"));
     return new StagedLanceTable(Options.with(Options.merge(at, Options.ofTable(given)),

@@ -63,7 +63,7 @@ def make_legacy_node(file: LegacyFile, pages: PageTable, field: Field) -> Legacy
     if field.is_map or field.is_blob or (field.is_fixed_size_list and field.children):
         raise UnsupportedFeatureError(
             f"column {field.name!r} of type {field.logical_type} cannot be in a 0.1 file",
-            where=file.place,
+            where=file.uri,
         )
     data_type = field.to_arrow().type
     if field.is_list:
@@ -89,12 +89,12 @@ class _Leaf:
         try:
             position, count = self._pages.page(self._field_id, part.batch)
         except CorruptFileError as error:
-            raise CorruptFileError(error.what, where=self._file.place, hint=error.hint) from error
+            raise CorruptFileError(error.what, where=self._file.uri, hint=error.hint) from error
         if part.end + more > count:
             raise CorruptFileError(
                 f"{part.end + more} values of field {self._field_id} are wanted in batch "
                 f"{part.batch}, its page has {count}",
-                where=self._file.place,
+                where=self._file.uri,
             )
         return position
 
@@ -107,7 +107,7 @@ class _Leaf:
             if offsets[0] < 0 or bool((np.diff(offsets) < 0).any()):
                 raise CorruptFileError(
                     f"the offsets of field {self._field_id} do not ascend",
-                    where=f"{self._file.place} bytes {place.start}..{place.end}",
+                    where=f"{self._file.uri} bytes {place.start}..{place.end}",
                 )
             of_parts.append(offsets)
         return of_parts
@@ -274,7 +274,7 @@ class _DictionaryNode:
                 raise CorruptFileError(
                     f"column {self._name!r} has dictionary indices {keys.min()} to {keys.max()}, "
                     f"its dictionary has {limit} values",
-                    where=self._file.place,
+                    where=self._file.uri,
                 )
         return pa.DictionaryArray.from_arrays(indices, self._values, safe=False)
 
@@ -290,13 +290,13 @@ class _DictionaryNode:
         if stored is None:
             raise UnsupportedFeatureError(
                 f"column {self._name!r}: the data file does not hold the values of its dictionary",
-                where=self._file.place,
+                where=self._file.uri,
             )
         position, count = stored
         value_type = self._type.value_type
         if position < 0 or count < 0:
             raise CorruptFileError(
-                f"a dictionary of {count} values at {position}", where=self._file.place
+                f"a dictionary of {count} values at {position}", where=self._file.uri
             )
         if not count:
             return pa.nulls(0, value_type)
@@ -310,7 +310,7 @@ class _DictionaryNode:
         if positions[0] < 0 or bool((np.diff(positions) < 0).any()):
             raise CorruptFileError(
                 f"the offsets of the dictionary of column {self._name!r} do not ascend",
-                where=f"{self._file.place} bytes {position}..{end}",
+                where=f"{self._file.uri} bytes {position}..{end}",
             )
         # Nulls are no items, so an empty one is empty, although pylance takes it for null when it
         # opens the table again.

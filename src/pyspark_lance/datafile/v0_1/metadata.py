@@ -78,7 +78,7 @@ class LegacyMetadata:
     """Fields of 0.1 files are found by id, not by column."""
 
     def __init__(self, tail: FileTail) -> None:
-        self.path, self.file_size, self._read = tail.place, tail.file_size, tail.read
+        self.path, self.file_size, self._read = tail.uri, tail.file_size, tail.read
         end = self.file_size - LEGACY_FOOTER.size
         if end < 0:
             raise CorruptFileError(

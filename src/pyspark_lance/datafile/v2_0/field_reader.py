@@ -117,12 +117,12 @@ def make_node(file: OpenFile, field: Field, column_of: Mapping[int, int]) -> Nod
     column = column_of.get(field.id, -1)
     if column < 0:
         raise CorruptFileError(
-            f"field {field.name!r} (id {field.id}) has no column in this file", where=file.place
+            f"field {field.name!r} (id {field.id}) has no column in this file", where=file.uri
         )
     if field.is_map or (field.is_fixed_size_list and field.children):
         raise UnsupportedFeatureError(
             f"column {field.name!r} of type {field.logical_type} cannot be in a 2.0 file",
-            where=file.place,
+            where=file.uri,
         )
     if _is_blob_column(file, column):
         return _BlobReader(file, field, column)
@@ -130,7 +130,7 @@ def make_node(file: OpenFile, field: Field, column_of: Mapping[int, int]) -> Nod
         if len(field.children) != 1:
             raise CorruptFileError(
                 f"list {field.name!r} (id {field.id}) has {len(field.children)} kinds of items",
-                where=file.place,
+                where=file.uri,
             )
         return _ListReader(file, field, column, make_node(file, field.children[0], column_of))
     if not field.is_struct:
@@ -459,7 +459,7 @@ class _BlobReader:
         inside = (sizes <= limit) & (positions <= limit - np.minimum(sizes, limit))
         if not inside.all() or float(sizes.sum(dtype=np.float64)) > float(limit):
             raise CorruptFileError(
-                f"blob values lie outside of the file's {limit} bytes", where=self._file.place
+                f"blob values lie outside of the file's {limit} bytes", where=self._file.uri
             )
 
 
@@ -496,7 +496,7 @@ def _is_blob_column(file: OpenFile, column: int) -> bool:
         encoding = pb.ColumnEncoding.FromString(info.encoding_bytes)
     except DecodeError as error:
         raise CorruptFileError(
-            f"the encoding of column {column} is not a readable message", where=file.place
+            f"the encoding of column {column} is not a readable message", where=file.uri
         ) from error
     if encoding.WhichOneof("column_encoding") == "zone_index":
         encoding = encoding.zone_index.inner
@@ -514,7 +514,7 @@ def is_packed_column(file: OpenFile, column: int, field: Field) -> bool:
         encoding = pb.ArrayEncoding.FromString(pages[0].encoding_bytes)
     except DecodeError as error:
         raise CorruptFileError(
-            f"the page encoding of column {column} is not a readable message", where=file.place
+            f"the page encoding of column {column} is not a readable message", where=file.uri
         ) from error
     return bool(encoding.HasField("packed_struct"))
 
@@ -635,10 +635,10 @@ class FileBuffers:
         """The bytes of a slice, a view where the store has one."""
         buffer = self._ahead.pop(wanted, None)
         if buffer is None:
-            buffer = pa.py_buffer(self._file.fetch([self.place(wanted)])[0])
+            buffer = pa.py_buffer(self._file.fetch([self.byte_range(wanted)])[0])
         return buffer
 
-    def place(self, wanted: BufferSlice) -> ByteRange:
+    def byte_range(self, wanted: BufferSlice) -> ByteRange:
         """Return the byte range of a slice in the file."""
         if not 0 <= wanted.start <= wanted.end <= self.size(wanted.buffer):
             raise CorruptFileError(
@@ -650,7 +650,7 @@ class FileBuffers:
 
     def fetch_ahead(self, wanted: Sequence[BufferSlice]) -> None:
         """Read several slices with one request; they replace those prefetched before."""
-        answers = self._file.fetch([self.place(piece) for piece in wanted])
+        answers = self._file.fetch([self.byte_range(piece) for piece in wanted])
         self._ahead = {
             piece: pa.py_buffer(answer) for piece, answer in zip(wanted, answers, strict=True)
         }
@@ -667,9 +667,7 @@ class ColumnPages(Generic[_D]):
         self.pages = file.metadata.column(column).pages
         lengths = [page.num_rows for page in self.pages]
         if sum(lengths) > _MAX_COLUMN_VALUES:
-            raise CorruptFileError(
-                f"column {column} counts {sum(lengths)} values", where=file.place
-            )
+            raise CorruptFileError(f"column {column} counts {sum(lengths)} values", where=file.uri)
         self._starts = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=self._starts[1:])
         self.num_values = int(self._starts[-1])
@@ -680,7 +678,7 @@ class ColumnPages(Generic[_D]):
         if end > self.num_values:
             raise CorruptFileError(
                 f"column {self._column} has {self.num_values} values, {end} are expected",
-                where=self._file.place,
+                where=self._file.uri,
             )
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         ranges = []
@@ -707,7 +705,7 @@ class ColumnPages(Generic[_D]):
     def places(self, page: int, pieces: Sequence[BufferSlice]) -> list[ByteRange]:
         """Slices of a page as places in the file."""
         buffers = self._open(page)[1]
-        return [buffers.place(piece) for piece in pieces]
+        return [buffers.byte_range(piece) for piece in pieces]
 
     def encoding(self, page: int) -> pb.ArrayEncoding:
         """The encoding tree of a page."""
@@ -749,4 +747,4 @@ class ColumnPages(Generic[_D]):
     def _where(self, page: int) -> str:
         buffers = self.pages[page].buffers
         place = f" bytes {buffers[0].start}..{buffers[-1].end}" if buffers else ""
-        return f"{self._file.place}{place} (column {self._column}, page {page})"
+        return f"{self._file.uri}{place} (column {self._column}, page {page})"

@@ -344,7 +344,7 @@ class BlobColumn(LeafColumnReader):
     def average_row_bytes(self) -> int:
         """Estimate from descriptors, or for bytes from the sizes in the first page that has any."""
         if self._wants_descriptor:
-            uri_bytes = len(self._file.place) if self._wants_file else 0
+            uri_bytes = len(self._file.uri) if self._wants_file else 0
             return super().average_row_bytes() + uri_bytes
         return max(1, self._stored_bytes())
 
@@ -464,8 +464,7 @@ class V21FieldReader:
         num_decoded = sum(len(piece.array) for piece in pieces)
         if num_decoded != rows.num_rows:
             raise CorruptFileError(
-                f"{num_decoded} rows were decoded, {rows.num_rows} are wanted",
-                where=self._file.place,
+                f"{num_decoded} rows were decoded, {rows.num_rows} are wanted", where=self._file.uri
             )
         for piece in pieces:
             for unraveler in piece.unravelers:
@@ -615,10 +614,10 @@ def _make_node(
     if not field.children:
         if field.is_struct:
             raise UnsupportedFeatureError(
-                f"column {name!r} is a struct without fields", where=file.place
+                f"column {name!r} is a struct without fields", where=file.uri
             )
         raise CorruptFileError(
-            f"field {name!r} (id {field.id}) has no column in this file", where=file.place
+            f"field {name!r} (id {field.id}) has no column in this file", where=file.uri
         )
     dimension = data_type.list_size if field.is_fixed_size_list else 1
     children = [

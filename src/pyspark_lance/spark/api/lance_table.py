@@ -2297,8 +2297,8 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
         timestamp: str | datetime | None = None,
     ) -> VersionSpec:
         """Return the version in the arguments, else the version of the object."""
-        asked = parse_version_arguments(self._spark, version, tag, timestamp)
-        return self._at if asked == LATEST else asked
+        requested = parse_version_arguments(self._spark, version, tag, timestamp)
+        return self._at if requested == LATEST else requested
 
     def _number_of(
         self,
@@ -2328,8 +2328,8 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
         if number is None and at != LATEST:
             found = Snapshot.open(self._table, at)
             branch, number = found.table.branch, found.version
-        asked = {"branch": branch, "version": number}
-        return {**storage_options_of(self._table), **to_option_strings(asked)}
+        requested = {"branch": branch, "version": number}
+        return {**storage_options_of(self._table), **to_option_strings(requested)}
 
     def _feed_options(self, **given: object) -> dict[str, str]:
         if all(given[name] is None for name in ("branch", "endingVersion", "endingTimestamp")):

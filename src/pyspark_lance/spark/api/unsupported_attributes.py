@@ -196,8 +196,8 @@ def _near_name(name: str, names: Sequence[str]) -> str:
     plain = normalize_name(name)
     near = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.75)
     begun = [own for own in by_plain if len(plain) > 3 and own.startswith(plain)]
-    asked = [plain.removeprefix(verb) for verb in ("list", "get", "show")]
-    without_verb = [own for own in asked if own != plain and own in by_plain]
+    requested = [plain.removeprefix(verb) for verb in ("list", "get", "show")]
+    without_verb = [own for own in requested if own != plain and own in by_plain]
     found = without_verb or near or begun
     return by_plain[found[0]] if found else ""
 

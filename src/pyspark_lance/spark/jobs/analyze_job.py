@@ -156,8 +156,8 @@ def store_statistics(
     entries = statistics_entries(snapshot, of_columns, results[0]["rows"])
 
     def plan(newest: Snapshot) -> Operation | None:
-        gone = [(key, None) for key in outdated(newest) if key not in entries]
-        changes = (*entries.items(), *gone)
+        removed = [(key, None) for key in outdated(newest) if key not in entries]
+        changes = (*entries.items(), *removed)
         return UpdateConfig(config_updates=UpdateMap(changes)) if changes else None
 
     return change_metadata(table, plan, settings)

@@ -156,8 +156,8 @@ def _clauses(
     is_present = quote_name(_SOURCE, _IS_PRESENT)
     clauses: list[SparkClause] = []
     if last.has_deleted:
-        gone = f"NOT {is_present}" if last.has_rows else None
-        clauses.append(MergeClause(Match.MATCHED, RowAction.DELETE, gone))
+        removed = f"NOT {is_present}" if last.has_rows else None
+        clauses.append(MergeClause(Match.MATCHED, RowAction.DELETE, removed))
     if last.has_rows:
         updates = {name: value for name, value in values.items() if name not in keys}
         if updates:

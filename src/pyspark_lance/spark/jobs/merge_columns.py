@@ -70,7 +70,7 @@ def rewritten_columns(
 
 
 def run_by_columns(
-    plan: DmlPlan, asked: RewriteMode, changes: MergeChanges
+    plan: DmlPlan, requested: RewriteMode, changes: MergeChanges
 ) -> tuple[RewriteChoice, MergeChanges | tuple[RewriteColumnsRequest, list[RewrittenColumns]]]:
     """Rewrite columns if that is requested or cheaper; commits nothing.
 
@@ -94,7 +94,7 @@ def run_by_columns(
         rows = counts.groupBy("fragment").agg(sf.sum("changed").alias("changed")).collect()
         return {row["fragment"]: row["changed"] for row in rows}
 
-    choice = choose_rewrite(plan.snapshot(), names, asked, count)
+    choice = choose_rewrite(plan.snapshot(), names, requested, count)
     if choice.mode is RewriteMode.ROWS or names is None:
         if counted is None:
             return choice, changes

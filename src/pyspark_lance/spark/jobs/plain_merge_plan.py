@@ -48,18 +48,18 @@ def plain_merge(
     if Match.NOT_MATCHED_BY_SOURCE in by_match:
         return None
     columns = _SourceColumns(source, plan.schema, alias)
-    keys = [columns.place(pair.source) for pair in condition.pairs]
+    keys = [columns.position(pair.source) for pair in condition.pairs]
     values: dict[Match, dict[str, int]] = {}
     for match, clause in by_match.items():
-        places = (
+        positions = (
             columns.every()
             if clause.values is every
             else columns.resolve_assignments(clause.values)
         )
-        if places is None:
+        if positions is None:
             return None
-        values[match] = places
-    source_keys = tuple(place for place in keys if place is not None)
+        values[match] = positions
+    source_keys = tuple(position for position in keys if position is not None)
     if len(source_keys) < len(keys) or not _fits(columns, values.values(), plan.schema):
         return None
     if len(usable_pairs(plan, source, condition.pairs)) < len(condition.pairs):
@@ -90,9 +90,9 @@ class _SourceColumns:
         self._meanings = SourceNames(source)
         self._targets = spellings(field.name for field in schema.fields)
         self._sources = sources_of(self._targets, source.columns)
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
 
-    def place(self, parts: NameParts | None) -> int | None:
+    def position(self, parts: NameParts | None) -> int | None:
         """Return the position of a column; None if it is no plain column of the source."""
         if parts is None or len(parts) > 2:
             return None
@@ -104,41 +104,41 @@ class _SourceColumns:
             return None  # ambiguous in Spark
         if self._meanings.find(parts) is None:
             return None
-        return self._place_of(name)
+        return self._position_of(name)
 
-    def _place_of(self, name: str) -> int | None:
+    def _position_of(self, name: str) -> int | None:
         """Return the position of a source column; None if the name is ambiguous."""
         column = self._meanings.find((name,))
         if column is None:
             return None
-        return self._places.setdefault(column.name, len(self._places))
+        return self._positions.setdefault(column.name, len(self._positions))
 
     def every(self) -> dict[str, int] | None:
         """Return all columns of the table that the source has."""
-        places: dict[str, int] = {}
+        positions: dict[str, int] = {}
         for field in self._schema.fields:
             if field.name in self._sources:
-                place = self._place_of(self._sources[field.name])
-                if place is None:
+                position = self._position_of(self._sources[field.name])
+                if position is None:
                     return None
-                places[field.name] = place
-        return places or None
+                positions[field.name] = position
+        return positions or None
 
     def resolve_assignments(self, values: Mapping[str, Expression]) -> dict[str, int] | None:
         """Return the values that a clause assigns; None if some are not plain."""
-        places: dict[str, int] = {}
+        positions: dict[str, int] = {}
         targets = AssignedTargets(self._schema)
         for key, value in values.items():
             name, *members = targets.of(key)
-            place = self.place(reference(node_of(value)))
-            if members or name in places or place is None:
+            position = self.position(reference(node_of(value)))
+            if members or name in positions or position is None:
                 return None
-            places[name] = place
-        return places
+            positions[name] = position
+        return positions
 
     def select_columns(self) -> DataFrame:
         """Select the columns in the order of their positions, named by number."""
-        names = {f"c{place}": quote_name(name) for name, place in self._places.items()}
+        names = {f"c{position}": quote_name(name) for name, position in self._positions.items()}
         return with_values(self._source, names)
 
 
@@ -148,7 +148,9 @@ def _fits(
     """Return whether all values have the stored types of their columns."""
     selected = columns.select_columns().schema.fields
     fields = {field.name: field for field in schema.fields}
-    given = [(name, selected[place].dataType) for one in values for name, place in one.items()]
+    given = [
+        (name, selected[position].dataType) for one in values for name, position in one.items()
+    ]
     kinds = dict(given)
     return all(
         _is_stored_as(kind, spark_field(logical_field(fields[name], binary_blobs=True)).dataType)

@@ -372,8 +372,8 @@ class SparkStages:
 
     def num_buckets(self) -> int:
         """Return the number of shuffle partitions."""
-        asked = self._spark.conf.get("spark.sql.shuffle.partitions") or "200"
-        return max(1, min(_MAX_BUCKETS, int(asked)))
+        requested = self._spark.conf.get("spark.sql.shuffle.partitions") or "200"
+        return max(1, min(_MAX_BUCKETS, int(requested)))
 
 
 def _ddl(schema: pa.Schema) -> str:

@@ -42,11 +42,13 @@ ENCODING_KEYS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def split_options(asked: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def split_options(requested: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Split options of columns into types, and metadata for encodings."""
-    types = {kind: value for kind, value in asked.items() if kind not in ENCODING_KEYS}
+    types = {kind: value for kind, value in requested.items() if kind not in ENCODING_KEYS}
     metadata = {
-        ENCODING_KEYS[kind]: value.lower() for kind, value in asked.items() if kind in ENCODING_KEYS
+        ENCODING_KEYS[kind]: value.lower()
+        for kind, value in requested.items()
+        if kind in ENCODING_KEYS
     }
     return types, metadata
 

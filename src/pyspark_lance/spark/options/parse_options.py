@@ -466,21 +466,21 @@ def parse_option(options: Mapping[str, str], name: str, parse: Callable[[str], _
 
 def _is_case_sensitive(canonical: Mapping[str, str], options: Mapping[str, str]) -> bool:
     """Return the value of the option, else that of the session, if it is known."""
-    asked = parse_option(canonical, "caseSensitive", parse_flag)
-    return options.get(keys.CASE_SENSITIVE) == "true" if asked is None else asked
+    requested = parse_option(canonical, "caseSensitive", parse_flag)
+    return options.get(keys.CASE_SENSITIVE) == "true" if requested is None else requested
 
 
 def _cluster_by(
     canonical: Mapping[str, str], parameters: WriteParameters
 ) -> tuple[str, ...] | None:
     """Return the columns of the option, which takes precedence, else those of the statement."""
-    asked = parse_option(canonical, "clusterBy", split_names)
-    return parameters.cluster_by if asked is None else asked
+    requested = parse_option(canonical, "clusterBy", split_names)
+    return parameters.cluster_by if requested is None else requested
 
 
 def _retries(options: Mapping[str, str]) -> int:
-    asked = parse_option(options, "commitRetries", parse_whole_number)
-    return DEFAULT_RETRIES if asked is None else asked
+    requested = parse_option(options, "commitRetries", parse_whole_number)
+    return DEFAULT_RETRIES if requested is None else requested
 
 
 def parse_sort_by(text: str) -> tuple[tuple[str, bool], ...]:

@@ -65,7 +65,7 @@ _OTHERS: Final = {
     "procedures": Handler(of.Request, to.ProceduresResponse, PLUGIN_CALLS),
     "no_procedure": Handler(of.UnknownProcedureRequest, to.Response, PLUGIN_CALLS),
     "statement": Handler(of.StatementRequest, to.StatementResponse, PLUGIN_CALLS),
-    "place": Handler(of.PlaceRequest, to.PlaceResponse, CATALOG_CALLS),
+    "declare": Handler(of.DeclareRequest, to.DeclareResponse, CATALOG_CALLS),
     "register": Handler(of.RegisterRequest, to.Response, CATALOG_CALLS),
     "drop": Handler(of.TableRequest, to.DropResponse, CATALOG_CALLS),
     "rename": Handler(of.RenameRequest, to.Response, CATALOG_CALLS),

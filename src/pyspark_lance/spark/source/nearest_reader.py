@@ -90,7 +90,7 @@ class LanceNearestReader(DataSourceReader):
     def __init__(
         self,
         options: ReadOptions,
-        asked: NearestOption,
+        requested: NearestOption,
         pinned: PinnedVersion,
         schema: StructType,
         pushed: PushedDown = NOTHING_PUSHED,
@@ -100,28 +100,29 @@ class LanceNearestReader(DataSourceReader):
         self._schema = schema
         self._limit = pushed.limit
         snapshot = open_analyzed(options, pinned)
-        column = vector_column(snapshot.schema, asked.column)
+        column = vector_column(snapshot.schema, requested.column)
         kind, segments = metric_and_segments(
-            snapshot, column, asked.metric, use_index=asked.use_index
+            snapshot, column, requested.metric, use_index=requested.use_index
         )
-        added = (DISTANCE,) if asked.is_one else (DISTANCE, QUERY_INDEX)
+        added = (DISTANCE,) if requested.is_one else (DISTANCE, QUERY_INDEX)
         own = StructType([field for field in schema.fields if field.name.lower() not in added])
         columns, lineage = narrow(visible_columns(options, snapshot), own)
         predicate = condition_of(options, NOTHING_PUSHED, predicate_schema(snapshot.schema))
         request = NearestRequest(
             column,
             kind,
-            asked.k,
+            requested.k,
             predicate,
             columns,
             lineage,
             segments,
-            asked.nprobes,
-            asked.refine_factor,
+            requested.nprobes,
+            requested.refine_factor,
         )
         plan = plan_nearest(snapshot, request)
-        queries, _ = parse_queries(asked.key, column, kind)
-        if in_parts and asked.is_one and all(isinstance(task, SearchTask) for task in plan.tasks):
+        queries, _ = parse_queries(requested.key, column, kind)
+        is_split = in_parts and all(isinstance(task, SearchTask) for task in plan.tasks)
+        if is_split and requested.is_one:
             parts = [(replace(plan, tasks=(task,)), queries) for task in plan.tasks]
         else:
             firsts = range(0, len(queries), _QUERIES_OF_TASK)

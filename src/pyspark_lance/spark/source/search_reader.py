@@ -83,7 +83,7 @@ class LanceSearchReader(DataSourceReader):
     def __init__(
         self,
         options: ReadOptions,
-        asked: SearchOption,
+        requested: SearchOption,
         pinned: PinnedVersion,
         schema: StructType,
         pushed: PushedDown = NOTHING_PUSHED,
@@ -91,21 +91,21 @@ class LanceSearchReader(DataSourceReader):
         self._schema = schema
         self._limit = pushed.limit
         snapshot = open_analyzed(options, pinned)
-        added = (SCORE,) if asked.vector is None else (SCORE, TEXT_SCORE, DISTANCE)
+        added = (SCORE,) if requested.vector is None else (SCORE, TEXT_SCORE, DISTANCE)
         own = StructType([field for field in schema.fields if field.name.lower() not in added])
         columns, lineage = narrow(visible_columns(options, snapshot), own)
         request = SearchRequest(
-            parse_query(asked.query, asked.columns, asked.operator),
-            asked.k,
+            parse_query(requested.query, requested.columns, requested.operator),
+            requested.k,
             condition_of(options, NOTHING_PUSHED, predicate_schema(snapshot.schema)),
             columns,
             lineage,
-            asked.covered_only,
+            requested.covered_only,
         )
         self._plan: TextPlan | HybridPlan = (
             plan_search(snapshot, request)
-            if asked.vector is None
-            else plan_hybrid(snapshot, request, _hybrid_options(asked))
+            if requested.vector is None
+            else plan_hybrid(snapshot, request, _hybrid_options(requested))
         )
 
     @clean_errors
@@ -136,17 +136,17 @@ def _text_bytes(plan: TextPlan) -> int:
     return _BYTES_OF_TEXT * sum(task.num_rows for task in plan.tasks)
 
 
-def _hybrid_options(asked: SearchOption) -> HybridOptions:
-    fusion: object = asked.fusion
-    if isinstance(asked.fusion, tuple):
-        fusion = dict(zip(("text", "vector"), asked.fusion, strict=True))
+def _hybrid_options(requested: SearchOption) -> HybridOptions:
+    fusion: object = requested.fusion
+    if isinstance(requested.fusion, tuple):
+        fusion = dict(zip(("text", "vector"), requested.fusion, strict=True))
     return HybridOptions(
-        asked.vector,
-        cast(int, asked.k),  # None is refused
+        requested.vector,
+        cast(int, requested.k),  # None is refused
         Fusion.parse(fusion),
-        asked.vector_column,
-        asked.metric,
-        asked.candidates,
+        requested.vector_column,
+        requested.metric,
+        requested.candidates,
     )
 
 

@@ -23,21 +23,21 @@ from pyspark_lance.spark.sql.metadata_tables import split_metadata_name
 from pyspark_lance.spark.sql.plugin_requests import (
     AlterNamespaceRequest,
     CreateNamespaceRequest,
+    DeclareRequest,
     DropNamespaceRequest,
     NamespaceRequest,
-    PlaceRequest,
     RegisterRequest,
     RenameRequest,
     TableRequest,
 )
 from pyspark_lance.spark.sql.plugin_responses import (
     CreateNamespaceResponse,
+    DeclareResponse,
     DropNamespaceResponse,
     DropResponse,
     NamespacePropertiesResponse,
     NamespaceResponse,
     NamespacesResponse,
-    PlaceResponse,
     Response,
     TablesResponse,
 )
@@ -121,8 +121,8 @@ def _or_no_namespace(kind: type[NamespaceResponse]) -> Callable[[AnyHandler], An
     return decorate
 
 
-@_or_no_namespace(PlaceResponse)
-def place(request: PlaceRequest) -> PlaceResponse:
+@_or_no_namespace(DeclareResponse)
+def declare(request: DeclareRequest) -> DeclareResponse:
     """Return the options that open a new table."""
     names, hadoop, location = (
         _namespace(request),
@@ -131,8 +131,8 @@ def place(request: PlaceRequest) -> PlaceResponse:
     )
     if location is not None:
         location = resolve_path(location, hadoop)
-    placed = names.place(_name(names, request.name), location)
-    return PlaceResponse(options=_options_of(placed, hadoop))
+    placed = names.declare(_name(names, request.name), location)
+    return DeclareResponse(options=_options_of(placed, hadoop))
 
 
 def register(request: RegisterRequest) -> Response:

@@ -155,9 +155,9 @@ def translate_statement(text: str) -> str | None:
     """Return the Spark statement to run instead of ``text``; None if it is unknown."""
     statement = SqlText.parse(text).statement()
     for pattern, say in _STATEMENTS:
-        said = statement.fullmatch(pattern)
-        if said is not None:
-            return say(said)
+        groups = statement.fullmatch(pattern)
+        if groups is not None:
+            return say(groups)
     for name, hint in _FUNCTIONS.items():
         if re.search(rf"\b{name}\s*\(", statement.masked, re.IGNORECASE):
             raise UnsupportedFeatureError(f"there is no table function {name}", hint=hint)
@@ -187,40 +187,40 @@ def _instead(what: str, hint: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(f"{what} is not supported for Lance tables", hint=hint)
 
 
-def _optimize(said: Mapping[str, SqlText]) -> str:
-    rest = said["rest"]
+def _optimize(groups: Mapping[str, SqlText]) -> str:
+    rest = groups["rest"]
     zorder = rest.fullmatch(_ZORDER)
     if zorder is not None:
         columns = zorder["columns"].split_commas()
         names = ", ".join(_literal(name.replace("`", "")) for name in columns)
         return _call(
-            "compact", said["table"], {"cluster_by": f"array({names})", "order": "'zorder'"}
+            "compact", groups["table"], {"cluster_by": f"array({names})", "order": "'zorder'"}
         )
     if re.match(r"(WHERE|ZORDER)\b", rest, re.IGNORECASE):
         raise _instead(
             "OPTIMIZE with WHERE",
-            f"{_call('compact', said['table'])} takes the fragments that need it; to sort rows, "
+            f"{_call('compact', groups['table'])} takes the fragments that need it; to sort rows, "
             "add cluster_by => array(…)",
         )
     is_full = re.match(r"FULL\b", rest, re.IGNORECASE) is not None
-    return _call("compact", said["table"], _options(rest.part(4 * is_full, len(rest))))
+    return _call("compact", groups["table"], _options(rest.part(4 * is_full, len(rest))))
 
 
-def _vacuum(said: Mapping[str, SqlText]) -> str:
-    match = said["rest"].fullmatch(_VACUUM)
+def _vacuum(groups: Mapping[str, SqlText]) -> str:
+    match = groups["rest"].fullmatch(_VACUUM)
     if match is None:
-        return _call("cleanup", said["table"], _options(said["rest"]))
+        return _call("cleanup", groups["table"], _options(groups["rest"]))
     arguments = {}
     if match["hours"]:
         arguments["older_than"] = f"'{round(float(match['hours']) * 3600)}s'"
     if match["dry"]:
         arguments["dry_run"] = "true"
-    return _call("cleanup", said["table"], arguments)
+    return _call("cleanup", groups["table"], arguments)
 
 
-def _primary_key(said: Mapping[str, SqlText]) -> str:
-    columns = said["columns"].replace("`", "")
-    return _call("set_primary_key", said["table"], {"columns": _quote_table(columns)})
+def _primary_key(groups: Mapping[str, SqlText]) -> str:
+    columns = groups["columns"].replace("`", "")
+    return _call("set_primary_key", groups["table"], {"columns": _quote_table(columns)})
 
 
 def _options(text: SqlText) -> dict[str, str]:
@@ -238,61 +238,61 @@ def _options(text: SqlText) -> dict[str, str]:
     return given
 
 
-def _restore(said: Mapping[str, SqlText]) -> str:
-    match = said["rest"].fullmatch(_AS_OF)
+def _restore(groups: Mapping[str, SqlText]) -> str:
+    match = groups["rest"].fullmatch(_AS_OF)
     at: dict[str, str] = {}
     if match is not None:
         at = {"version": match["version"]} if match["version"] else {"timestamp": match["time"]}
-    raise _instead("RESTORE", _call("restore", said["table"], at))
+    raise _instead("RESTORE", _call("restore", groups["table"], at))
 
 
-def _history(said: Mapping[str, SqlText]) -> str:
-    limit = re.fullmatch(r"LIMIT\s+(\d+)", said["rest"], re.IGNORECASE)
-    call = _call("history", said["table"], {"limit": limit[1]} if limit else {})
+def _history(groups: Mapping[str, SqlText]) -> str:
+    limit = re.fullmatch(r"LIMIT\s+(\d+)", groups["rest"], re.IGNORECASE)
+    call = _call("history", groups["table"], {"limit": limit[1]} if limit else {})
     raise _instead("DESCRIBE HISTORY", f"{call}, or the table of that name with $history")
 
 
-def _detail(said: Mapping[str, SqlText]) -> str:
+def _detail(groups: Mapping[str, SqlText]) -> str:
     raise _instead(
         "DESCRIBE DETAIL",
-        f"{_call('detail', said['table'])}, or the table of that name with $detail",
+        f"{_call('detail', groups['table'])}, or the table of that name with $detail",
     )
 
 
-def _index(said: Mapping[str, SqlText]) -> str:
-    columns = re.sub(r"\s+", "", said["columns"])
-    kind = said["method"].lower()
+def _index(groups: Mapping[str, SqlText]) -> str:
+    columns = re.sub(r"\s+", "", groups["columns"])
+    kind = groups["method"].lower()
     if kind == "zonemap":
-        call = _call("create_zonemap", said["table"], {"columns": f"'{columns}'"})
+        call = _call("create_zonemap", groups["table"], {"columns": f"'{columns}'"})
     elif kind in ("btree", "bitmap", "label_list"):
-        arguments = {"columns": f"'{columns}'", "kind": f"'{kind}'", "name": f"'{said['name']}'"}
-        call = _call("create_index", said["table"], arguments)
+        arguments = {"columns": f"'{columns}'", "kind": f"'{kind}'", "name": f"'{groups['name']}'"}
+        call = _call("create_index", groups["table"], arguments)
     else:
         call = "LanceTable.createVectorIndex for vectors; indices of texts are not built here"
     raise _instead("CREATE INDEX", call)
 
 
-def _reference(said: Mapping[str, SqlText]) -> str:
+def _reference(groups: Mapping[str, SqlText]) -> str:
     """Suggest a procedure for ``CREATE TAG``, ``DROP BRANCH`` and so on."""
-    verb, kind = said["verb"].lower(), said["kind"].lower()
-    arguments = {"name": f"'{said['name'].strip('`')}'"}
-    at, tag, branch = (said["rest"].search(one) for one in (_VERSION, _TAG, _BRANCH))
+    verb, kind = groups["verb"].lower(), groups["kind"].lower()
+    arguments = {"name": f"'{groups['name'].strip('`')}'"}
+    at, tag, branch = (groups["rest"].search(one) for one in (_VERSION, _TAG, _BRANCH))
     arguments |= {"version": at["version"]} if at else {}
     arguments |= {"tag": f"'{tag['name']}'"} if tag else {}
     arguments |= {"branch": f"'{branch['name']}'"} if branch else {}
-    call = _call(f"{verb}_{kind}", said["table"], arguments)
+    call = _call(f"{verb}_{kind}", groups["table"], arguments)
     raise _instead(f"{verb.upper()} {kind.upper()}", call)
 
 
-def _show(said: Mapping[str, SqlText]) -> str:
-    kind = said["kind"].lower()
+def _show(groups: Mapping[str, SqlText]) -> str:
+    kind = groups["kind"].lower()
     kind = "indices" if kind == "indexes" else kind
-    procedure = "" if kind == "indices" else f"{_call(kind, said['table'])}, or "
+    procedure = "" if kind == "indices" else f"{_call(kind, groups['table'])}, or "
     raise _instead(f"SHOW {kind.upper()}", f"{procedure}the table of that name with ${kind}")
 
 
-def _columns(said: Mapping[str, SqlText]) -> str:
-    verb = said["verb"].upper()
+def _columns(groups: Mapping[str, SqlText]) -> str:
+    verb = groups["verb"].upper()
     hint = (
         "LanceTable.addColumns(spark.table(…)), of a view with _rowid and the new columns"
         if verb == "ADD"
@@ -302,15 +302,15 @@ def _columns(said: Mapping[str, SqlText]) -> str:
     raise _instead(f"{verb} COLUMNS … FROM", hint)
 
 
-def _add_column(said: Mapping[str, SqlText]) -> str:
+def _add_column(groups: Mapping[str, SqlText]) -> str:
     """Suggest an alternative to a constraint or a generated column, which Spark does not parse."""
-    if said["generated"]:
+    if groups["generated"]:
         raise _instead(
             "ADD COLUMN … GENERATED",
             "compute the column in each write; for existing rows, "
             "LanceTable.addColumns({'name': 'expression'}) writes only that column",
         )
-    rule = " ".join(said["rule"].upper().rstrip("( ").split())
+    rule = " ".join(groups["rule"].upper().rstrip("( ").split())
     raise _instead(
         f"ADD COLUMN … {rule}",
         'check the rows before writing them, for example with df.where("NOT (…)").isEmpty()',

@@ -388,8 +388,8 @@ class RowsPartition(InputPartition):
 class LanceMetadataReader(DataSourceReader):
     """Reader of metadata tables on the driver at planning time."""
 
-    def __init__(self, asked: MetadataRead, schema: StructType) -> None:
-        self._asked = asked
+    def __init__(self, requested: MetadataRead, schema: StructType) -> None:
+        self._asked = requested
         self._schema = schema
 
     @clean_errors

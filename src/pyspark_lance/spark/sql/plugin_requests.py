@@ -308,7 +308,7 @@ class StatementRequest(Request):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class PlaceRequest(TableRequest):
+class DeclareRequest(TableRequest):
     """Find the place of a new table."""
 
     location: str | None = None

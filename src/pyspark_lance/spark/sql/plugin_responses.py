@@ -303,7 +303,7 @@ class StatementResponse(Response):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class PlaceResponse(NamespaceResponse):
+class DeclareResponse(NamespaceResponse):
     """The place of a new table."""
 
     options: Mapping[str, str] | None = None

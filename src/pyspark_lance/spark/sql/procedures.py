@@ -121,11 +121,11 @@ def list_procedures() -> dict[str, ProcedureDescription]:
 
 def refuse_unknown(request: UnknownProcedureRequest) -> NoReturn:
     """Raise an error that lists the procedures, for a CALL of an unknown one."""
-    asked = request.procedure
-    like = difflib.get_close_matches(asked.rpartition(".")[2].lower(), PROCEDURES, n=1)
+    requested = request.procedure
+    like = difflib.get_close_matches(requested.rpartition(".")[2].lower(), PROCEDURES, n=1)
     near = f"did you mean system.{like[0]}? " if like else ""
     raise InvalidInputError(
-        f"there is no procedure {asked}",
+        f"there is no procedure {requested}",
         hint=f"{near}there are, in the namespace system: {', '.join(sorted(PROCEDURES))}",
     )
 

@@ -145,15 +145,15 @@ def _with_nullable_voids(kind: DataType) -> DataType:
     return kind
 
 
-def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[str, ...]]:
+def narrow(schema: LanceSchema, requested: StructType) -> tuple[LanceSchema, tuple[str, ...]]:
     """Project a table to the columns and lineage columns of a Spark schema that the user gave.
 
     Fields of structs may be left out; types must be those of the table.
     """
     fields, system = [], []
     own = {field.name: field for field in schema.fields}
-    pairs = match_names(asked.names, own)
-    for column in asked.fields:
+    pairs = match_names(requested.names, own)
+    for column in requested.fields:
         name = column.name.lower()
         if name in SYSTEM_COLUMNS:
             if not isinstance(column.dataType, LongType):
@@ -171,15 +171,15 @@ def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[s
     return LanceSchema(fields=tuple(fields), metadata=schema.metadata), tuple(system)
 
 
-def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Field:
-    if isinstance(asked, UserDefinedType):
-        asked = asked.sqlType()
-    if same_type(own, asked):
+def _narrow_field(field: Field, own: DataType, requested: DataType, path: str) -> Field:
+    if isinstance(requested, UserDefinedType):
+        requested = requested.sqlType()
+    if same_type(own, requested):
         return field
-    if isinstance(own, StructType) and isinstance(asked, StructType):
+    if isinstance(own, StructType) and isinstance(requested, StructType):
         chosen = []
-        pairs = match_names(asked.names, own.names)
-        for column in asked.fields:
+        pairs = match_names(requested.names, own.names)
+        for column in requested.fields:
             child = find_named(field.children, pairs.get(column.name, ""))
             kind = find_named(own.fields, pairs.get(column.name, ""))
             if child is None or kind is None:
@@ -188,13 +188,13 @@ def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Fi
                 _narrow_field(child, kind.dataType, column.dataType, f"{path}.{column.name}")
             )
         return field.with_only(chosen)
-    if isinstance(own, ArrayType) and isinstance(asked, ArrayType) and field.children:
+    if isinstance(own, ArrayType) and isinstance(requested, ArrayType) and field.children:
         item = _narrow_field(
-            field.children[0], own.elementType, asked.elementType, f"{path}.element"
+            field.children[0], own.elementType, requested.elementType, f"{path}.element"
         )
         return dataclasses.replace(field, children=(item,))
     raise InvalidInputError(
-        f"the schema says {asked.simpleString()} for the column {path!r}, which is "
+        f"the schema says {requested.simpleString()} for the column {path!r}, which is "
         f"{own.simpleString()}",
         hint="use the table's type, and cast in the query",
     )
@@ -233,7 +233,7 @@ def physical_types(options: Mapping[str, str], schema: StructType) -> dict[str, 
     Returns column name -> kind in lower case -> value.
     """
     names = spellings(schema.names)
-    asked: dict[str, dict[str, str]] = {}
+    requested: dict[str, dict[str, str]] = {}
     for word, value in options.items():
         column, _, kind = word.rpartition(".")
         name = names.spelled(column)
@@ -241,5 +241,5 @@ def physical_types(options: Mapping[str, str], schema: StructType) -> dict[str, 
             raise InvalidInputError(
                 f"the option {word!r} names the column {column!r}, which the data do not have"
             )
-        asked.setdefault(name, {})[kind.lower()] = value.strip()
-    return asked
+        requested.setdefault(name, {})[kind.lower()] = value.strip()
+    return requested

@@ -196,10 +196,10 @@ def _replaces(made: pa.Field, own: pa.Field) -> bool:
 
 
 def _metadata_of(
-    column: StructField, stored: pa.DataType, asked: Mapping[str, str] | None
+    column: StructField, stored: pa.DataType, requested: Mapping[str, str] | None
 ) -> dict[str, str] | None:
     """Return the metadata that marks strings as JSON, or binary as blobs."""
-    kinds = dict(asked or {})
+    kinds = dict(requested or {})
     known = (column.metadata or {}).get(LOGICAL_TYPE_KEY)
     wants = {
         kind: kinds[kind].lower() == "true" if kind in kinds else known == kind
@@ -311,13 +311,13 @@ def _check_twins(kind: DataType, parts: Sequence[Field]) -> None:
 
 
 def _with_json_for_variants(
-    column: StructField, asked: dict[str, str], known: Field | None
+    column: StructField, requested: dict[str, str], known: Field | None
 ) -> dict[str, str]:
     """Return the options of a column; a variant that is written to JSON becomes JSON."""
     goes_to_json = known is not None and known.logical_type == JSON_TYPE
-    if isinstance(column.dataType, VariantType) and goes_to_json and JSON_TYPE not in asked:
-        return {**asked, JSON_TYPE: "true"}
-    return asked
+    if isinstance(column.dataType, VariantType) and goes_to_json and JSON_TYPE not in requested:
+        return {**requested, JSON_TYPE: "true"}
+    return requested
 
 
 def _check_storable(
@@ -359,10 +359,10 @@ def _check_storable(
 
 
 def _stored_type(
-    column: StructField, plain: pa.DataType, asked: Mapping[str, str] | None
+    column: StructField, plain: pa.DataType, requested: Mapping[str, str] | None
 ) -> pa.DataType:
-    if asked:
-        return _requested_type(column.name, plain, asked)
+    if requested:
+        return _requested_type(column.name, plain, requested)
     logical = (column.metadata or {}).get(LOGICAL_TYPE_KEY)
     if logical == BLOB_TYPE and pa.types.is_binary(plain):
         return pa.large_binary()
@@ -392,12 +392,12 @@ def _shows_as(stored: pa.DataType | None, plain: pa.DataType) -> bool:
     return _lance_names(shown) == _lance_names(plain)
 
 
-def _requested_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> pa.DataType:
+def _requested_type(name: str, plain: pa.DataType, requested: Mapping[str, str]) -> pa.DataType:
     """Return the type that the options of one column select."""
     is_array = pa.types.is_list(plain)
     stored = _lance_names(plain.value_type if is_array else plain)
     size = None
-    for kind, value in asked.items():
+    for kind, value in requested.items():
         if kind == "fixed_size_list":
             if not is_array or not value.isdigit() or int(value) < 1:
                 raise InvalidInputError(

@@ -155,14 +155,14 @@ def _count(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
     all_counts, history = [], ColumnHistory()
     for versions in _steps_of(table, window):
         history.follow(versions.before, versions.after)
-        changes, come = versions.step().changes, versions.added_columns(history)
-        if come:
+        changes, added = versions.step().changes, versions.added_columns(history)
+        if added:
             changes = versions.step(history, versions.after.version).changes
         counts = ChangeCounts(
             version=versions.commit.version,
             numInsertedRows=sum(rows.num_rows for rows in changes.inserted),
             numUpdatedRows=sum(
-                len(rows) if holds_any(rows.after, come) else len(rows.updated)
+                len(rows) if holds_any(rows.after, added) else len(rows.updated)
                 for rows in changes.kept
             ),
             numDeletedRows=sum(rows.num_rows for rows in changes.deleted),

@@ -297,15 +297,15 @@ class ColumnHistory:
         if before is None:
             return
         old = self._versions[before.version]
-        is_like = after.schema.fields == old.schema.fields
-        if is_like and self._are_constant and not may_restore_columns(before, after):
+        has_equal_fields = after.schema.fields == old.schema.fields
+        if has_equal_fields and self._are_constant and not may_restore_columns(before, after):
             self._versions[after.version] = old
             return
         operation = None
         if after.version == before.version + 1:
             transaction = load_transaction(after.store, after.file)
             operation = None if transaction is None else transaction.operation
-        if is_like and not isinstance(operation, Restore):
+        if has_equal_fields and not isinstance(operation, Restore):
             self._versions[after.version] = old
             return
         self._are_constant = False
@@ -491,9 +491,9 @@ def _same_fields(
     old_of = {field.id: field for field in old}
     by_id = {field.id for field in new if field.id in old_of and is_same(old_of[field.id], field)}
     # A column whose type changed is a new one in the place of the old one.
-    gone = {field.name: field for field in old if field.id not in by_id}
+    removed = {field.name: field for field in old if field.id not in by_id}
     for field in new:
-        other = old_of[field.id] if field.id in by_id else gone.get(field.name)
+        other = old_of[field.id] if field.id in by_id else removed.get(field.name)
         if other is not None:
             yield from _same_parts(other, field, is_same)
 

@@ -202,8 +202,8 @@ class _Part:
         if isinstance(change, InsertOrDelete):
             there = row_addresses(change.rows.fragment.id, offsets)
             nowhere = np.full(len(offsets), _NOWHERE)
-            gone = change.change_type is ChangeType.DELETE
-            before, after = (there, nowhere) if gone else (nowhere, there)
+            removed = change.change_type is ChangeType.DELETE
+            before, after = (there, nowhere) if removed else (nowhere, there)
             return _Band(row_ids, steps, before, after, np.ones(len(row_ids), dtype=np.bool_))
         assert self._places is not None
         places = self._places.of(change.rows[0], offsets, row_ids)

@@ -72,7 +72,7 @@ def version_changes(
     ``before``: the older version; None for none. ``shown``: field ids of each whose values count;
     None for those that both have.
     """
-    vanished, appeared, kept = [], [], []
+    removed, added, kept = [], [], []
     stayed = set()
     fields_before, fields_after = shown or ((_field_ids(before) & _field_ids(after),) * 2)
     # Where a file holds them, the same rows show other values: null, or not null any more.
@@ -81,28 +81,28 @@ def version_changes(
     for fragment_id, fragment in old.items():
         successor = new.get(fragment_id)
         if successor is None or not _have_equal_offsets(fragment, successor):
-            vanished.append(FragmentRows(fragment))
+            removed.append(FragmentRows(fragment))
             continue
         stayed.add(fragment_id)
         if successor == fragment and not holds_any(fragment, shown_once):
             continue
         assert before is not None
         same = _SameFragment(before, fragment, after, successor)
-        vanished += same.only_before()
-        appeared += same.only_after()
+        removed += same.only_before()
+        added += same.only_after()
         kept += same.changed(fields_before, fields_after)
-    appeared += [FragmentRows(fragment) for fragment in new.values() if fragment.id not in stayed]
-    if before is not None and vanished and appeared:
+    added += [FragmentRows(fragment) for fragment in new.values() if fragment.id not in stayed]
+    if before is not None and removed and added:
         # Compactions replace whole fragments.
-        replaces_fragments = all(rows.offsets is None for rows in vanished)
+        replaces_fragments = all(rows.offsets is None for rows in removed)
         if replaces_fragments and _only_moves_rows(before, after):
-            vanished, appeared = [], []
+            removed, added = [], []
         else:
-            show_more = any(holds_any(rows.fragment, shown_once) for rows in (*vanished, *appeared))
-            vanished, appeared, moved = _match_rows(before, vanished, after, appeared)
+            show_more = any(holds_any(rows.fragment, shown_once) for rows in (*removed, *added))
+            removed, added, moved = _match_rows(before, removed, after, added)
             kept += moved if show_more else [rows.only_updated() for rows in moved]
     kept = [rows for rows in kept if len(rows)]
-    return VersionChanges(before, after, tuple(vanished), tuple(appeared), tuple(kept))
+    return VersionChanges(before, after, tuple(removed), tuple(added), tuple(kept))
 
 
 def _fragments_by_id(
@@ -232,25 +232,29 @@ def _only_moves_rows(before: Snapshot, after: Snapshot) -> bool:
 
 def _match_rows(
     before: Snapshot,
-    vanished: Sequence[FragmentRows],
+    only_before: Sequence[FragmentRows],
     after: Snapshot,
-    appeared: Sequence[FragmentRows],
+    only_after: Sequence[FragmentRows],
 ) -> tuple[list[FragmentRows], list[FragmentRows], list[RetainedRows]]:
     """Return the removed rows, the added rows, and those that both have at other positions."""
     old_bounds, new_bounds = (
-        [bounds_of(rows.fragment) for rows in side] for side in (vanished, appeared)
+        [bounds_of(rows.fragment) for rows in side] for side in (only_before, only_after)
     )
-    old_meets = overlapping(old_bounds, new_bounds)
-    new_meets = overlapping(new_bounds, old_bounds)
-    gone = [rows for rows, meets in zip(vanished, old_meets, strict=True) if not meets]
-    come = [rows for rows, meets in zip(appeared, new_meets, strict=True) if not meets]
-    old = _RemovedRows(before, [vanished[index] for index in np.flatnonzero(old_meets).tolist()])
+    old_overlaps = overlapping(old_bounds, new_bounds)
+    new_overlaps = overlapping(new_bounds, old_bounds)
+    removed = [
+        rows for rows, overlaps in zip(only_before, old_overlaps, strict=True) if not overlaps
+    ]
+    added = [rows for rows, overlaps in zip(only_after, new_overlaps, strict=True) if not overlaps]
+    old = _RemovedRows(
+        before, [only_before[index] for index in np.flatnonzero(old_overlaps).tolist()]
+    )
     kept = []
-    for index in np.flatnonzero(new_meets).tolist():
-        fragment = appeared[index].fragment
+    for index in np.flatnonzero(new_overlaps).tolist():
+        fragment = only_after[index].fragment
         lineage = lineage_of(after.files, fragment)
         new_rows = OffsetSetBuilder()
-        for offsets in live_offsets(after, appeared[index]).windows():
+        for offsets in live_offsets(after, only_after[index]).windows():
             addresses, found = old.find(lineage.take(ROW_ID, offsets))
             new_rows.add(offsets[~found])
             offsets, addresses = offsets[found], addresses[found]
@@ -263,8 +267,8 @@ def _match_rows(
                     )
                 )
         if new := new_rows.done():
-            come.append(FragmentRows(fragment, new))
-    return gone + old.rest(), come, kept
+            added.append(FragmentRows(fragment, new))
+    return removed + old.rest(), added, kept
 
 
 class _RemovedRows:

@@ -38,10 +38,10 @@ def set_cluster_by(
 
     def operation(snapshot: Snapshot) -> Operation | None:
         known = ClusterBy.of(snapshot.manifest.config)
-        asked = check_columns(snapshot.schema, columns, order) if columns else None
-        if asked == known:
+        requested = check_columns(snapshot.schema, columns, order) if columns else None
+        if requested == known:
             return None
-        entry = (CLUSTER_BY_KEY, None if asked is None else asked.to_text())
+        entry = (CLUSTER_BY_KEY, None if requested is None else requested.to_text())
         return UpdateConfig(config_updates=UpdateMap((entry,)))
 
     return change_metadata(table, operation, settings)

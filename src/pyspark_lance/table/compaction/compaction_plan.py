@@ -155,14 +155,14 @@ class CompactionOptions:
                     raise InvalidInputError(
                         f"the table is configured with {CONFIG_PREFIX}{name} = {text!r}"
                     ) from error
-        asked = {one.name: getattr(request, one.name) for one in fields(request)}
-        asked = {name: value for name, value in asked.items() if value is not None}
+        requested = {one.name: getattr(request, one.name) for one in fields(request)}
+        requested = {name: value for name, value in requested.items() if value is not None}
         by = ClusterBy.of(config)
-        if by is not None and "cluster_by" not in asked:
+        if by is not None and "cluster_by" not in requested:
             # Splitting files requires a linear sort order.
-            order = "linear" if asked.get("split_files_by") else by.order
+            order = "linear" if requested.get("split_files_by") else by.order
             configured |= {"cluster_by": by.columns, "order": order}
-        return replace(cls(), **{**configured, **asked})
+        return replace(cls(), **{**configured, **requested})
 
 
 def _parse_bool(text: str) -> bool:

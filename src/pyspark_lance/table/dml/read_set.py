@@ -124,15 +124,15 @@ def _reads_of(
         return finds(tasks)
 
     def misses(file: ManifestFile, changed: Set[int]) -> bool:
-        asked = request(read)
+        requested = request(read)
         latest = _with_fragments(read, file, file.manifest.fragments)
-        lost = _removed_rows(read, latest, changed, _fields_of(read, asked))
+        lost = _removed_rows(read, latest, changed, _fields_of(read, requested))
         if sum(map(len, lost.values())) > _MAX_ROWS:
             return True
         there = [fragment for fragment in read.manifest.fragments if lost.get(fragment.id)]
         older = _with_fragments(read, read.file, there)
         try:
-            tasks = plan_scan(older, asked)
+            tasks = plan_scan(older, requested)
             return finds(_only_rows(task, lost) for task in tasks)
         except CorruptFileError:
             return True  # the files of that version may be cleaned up

@@ -229,16 +229,16 @@ _ROWS_ADDED_OR_REMOVED = RewriteChoice(RewriteMode.ROWS, "it may insert or delet
 def choose_rewrite(
     snapshot: Snapshot,
     names: Collection[str] | None,
-    asked: RewriteMode,
+    requested: RewriteMode,
     changed: Mapping[int, int] | Callable[[], Mapping[int, int]],
 ) -> RewriteChoice:
     """Choose whether a statement rewrites rows or columns; the only place that decides it.
 
-    ``names``: top-level columns that are assigned; None if rows are added or removed. ``asked``:
-    anything but ``AUTO`` is used, if possible. ``changed``: fragment id -> changed rows, or a job
-    that counts them, which runs only if worthwhile.
+    ``names``: top-level columns that are assigned; None if rows are added or removed.
+    ``requested``: anything but ``AUTO`` is used, if possible. ``changed``: fragment id -> changed
+    rows, or a job that counts them, which runs only if worthwhile.
     """
-    choice = _predetermined_choice(snapshot, names, asked)
+    choice = _predetermined_choice(snapshot, names, requested)
     if choice is not None or names is None:
         return choice or _ROWS_ADDED_OR_REMOVED
     everything = snapshot.manifest.fragments.rows_by_id()
@@ -262,22 +262,22 @@ def choose_rewrite(
 
 
 def _predetermined_choice(
-    snapshot: Snapshot, names: Collection[str] | None, asked: RewriteMode
+    snapshot: Snapshot, names: Collection[str] | None, requested: RewriteMode
 ) -> RewriteChoice | None:
     """Return the choice where it does not depend on costs, else None."""
-    if asked is RewriteMode.ROWS:
-        return RewriteChoice(asked, "rows were asked for")
+    if requested is RewriteMode.ROWS:
+        return RewriteChoice(requested, "rows were asked for")
     if names is None:
-        if asked is RewriteMode.COLUMNS:
+        if requested is RewriteMode.COLUMNS:
             raise adds_or_removes_rows()
         return _ROWS_ADDED_OR_REMOVED
     if not names:
         return _rows("no column gets another value")
     obstacle = _obstacle(snapshot, names)
-    if asked is RewriteMode.COLUMNS:
+    if requested is RewriteMode.COLUMNS:
         if obstacle:
             raise UnsupportedFeatureError(obstacle, where=snapshot.uri, hint="rewrite rows")
-        return RewriteChoice(asked, "columns were asked for")
+        return RewriteChoice(requested, "columns were asked for")
     if obstacle:
         return _rows(obstacle)
     return None

@@ -150,7 +150,7 @@ def lock_segments(snapshot: Snapshot, indexed: Field, kind: str) -> Iterator[lis
     lookups = _lookups_of(snapshot)
     with lookups.lock:
         left = BitMap(lookups.lengths)
-        asked = []
+        requested = []
         for segment in usable_segments(snapshot, indexed.id):
             opened = _open_segment(lookups, segment, indexed) if segment.kind == kind else None
             if opened is None:
@@ -159,8 +159,8 @@ def lock_segments(snapshot: Snapshot, indexed: Field, kind: str) -> Iterator[lis
             left -= covered
             is_by_address = not segment.names_row_ids and not _moves(lookups, segment)
             locate = partial(_locate_rows, lookups, segment, covered=covered)
-            asked.append(LockedSegment(opened, covered, is_by_address, locate))
-        yield asked
+            requested.append(LockedSegment(opened, covered, is_by_address, locate))
+        yield requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ def _ask(
     query = ColumnQuery(path, predicate)
     answered = BitMap()
     parts: list[NDArray[np.uint64]] = []
-    asked: set[str] = set()
+    requested: set[str] = set()
     for segment in segments:
         try:
             covered = (_segment_coverage(lookups, segment) & wanted) - answered
@@ -288,11 +288,11 @@ def _ask(
         if addresses is not None:
             answered |= covered
             parts.append(addresses)
-            asked.add(segment.title)
+            requested.add(segment.title)
     if not answered:
         return None
     fragments = np.fromiter(answered, np.uint64, len(answered))
-    return Candidates(fragments, np.unique(np.concatenate(parts)), frozenset(asked))
+    return Candidates(fragments, np.unique(np.concatenate(parts)), frozenset(requested))
 
 
 def _segment_coverage(lookups: _Lookups, segment: Segment) -> BitMap:

@@ -267,9 +267,9 @@ def _map_group(addresses: NDArray[np.uint64], group: ReuseGroup) -> NDArray[np.u
     before = _addresses_before(group)
     if not len(before):
         return addresses[~is_old]
-    asked = addresses[is_old]
-    places = np.searchsorted(before, asked)
-    places = places[before[np.minimum(places, len(before) - 1)] == asked]
+    requested = addresses[is_old]
+    places = np.searchsorted(before, requested)
+    places = places[before[np.minimum(places, len(before) - 1)] == requested]
     lengths = np.array([new.physical_rows for new in group.new_fragments], np.int64)
     ends = np.cumsum(lengths)
     which = np.searchsorted(ends, places, "right")

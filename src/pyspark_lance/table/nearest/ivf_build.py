@@ -200,16 +200,16 @@ def _sample(task: TrainTask, rng: np.random.Generator) -> _Floats:
     fewest = _FEWEST_OF_PARTITION * shape.num_partitions
     wanted = min(task.sample_rate * groups, max(fewest, _MAX_SAMPLE_BYTES // row_bytes))
     total = sum(part.end - part.start for part in task.scan.slices)
-    asked = wanted
+    requested = wanted
     while True:
-        slices = _sample_splits(task.scan.slices, asked, rng)
+        slices = _sample_splits(task.scan.slices, requested, rng)
         batches = replace(task.scan, slices=slices).run() if slices else iter(())
         found = [_indexable_vectors(batch.column(0), shape.metric)[0] for batch in batches]
         sample = np.concatenate([np.empty((0, width), dtype_of(task.column)), *found])
         # Rows may be deleted or null.
-        if asked >= total or len(sample) >= wanted // 2:
+        if requested >= total or len(sample) >= wanted // 2:
             break
-        asked *= 4
+        requested *= 4
     if len(sample) > wanted:
         sample = sample[np.sort(rng.permutation(len(sample))[:wanted])]
     return sample

@@ -150,8 +150,8 @@ def _with_exact_distances(
 ) -> FoundRows:
     """Return the same rows with exact distances, without rows that have none."""
     vectors, has_vector = matrix_of(rows.column(0))
-    asked = queries.vectors[np.searchsorted(queries.numbers, found.query)].astype(np.float64)
-    distances = exact_distances(asked, vectors, metric)
+    requested = queries.vectors[np.searchsorted(queries.numbers, found.query)].astype(np.float64)
+    distances = exact_distances(requested, vectors, metric)
     kept = ~np.isnan(distances)
     if has_vector is not None:
         kept &= has_vector

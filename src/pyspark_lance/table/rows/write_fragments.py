@@ -203,45 +203,45 @@ logger = logging.getLogger(__name__)
 DEFAULT_FILE_VERSION = "2.1"
 
 
-def new_file_version(schema: LanceSchema, asked: str | None) -> str:
+def new_file_version(schema: LanceSchema, requested: str | None) -> str:
     """Return the file version of a new table.
 
-    ``asked``: the requested version; None for the default, or newer if a column needs it.
+    ``requested``: the requested version; None for the default, or newer if a column needs it.
     """
     need = version_need(schema)
     needed, reason = need.version, f"{need.column}: {need.reason}"
-    if asked is None:
+    if requested is None:
         if needed > DEFAULT_FILE_VERSION:
             logger.info("the new table gets file version %s: %s", needed, reason)
             return needed
         return DEFAULT_FILE_VERSION
-    if asked == "0.1":
+    if requested == "0.1":
         check_legacy_writable(schema)
-        return asked
-    if asked < needed:
+        return requested
+    if requested < needed:
         raise UnsupportedFeatureError(
-            f"file version {asked} cannot hold the data: {reason}",
+            f"file version {requested} cannot hold the data: {reason}",
             hint=f"set fileFormatVersion to {needed}",
         )
-    return asked
+    return requested
 
 
 def existing_file_version(
-    existing: Snapshot, columns: LanceSchema, asked: str | None, *, replaces_all: bool
+    existing: Snapshot, columns: LanceSchema, requested: str | None, *, replaces_all: bool
 ) -> str:
     """Return the file version of a write to an existing table.
 
-    ``asked``: the requested version; None for the table's own. ``replaces_all``: whether the write
-    replaces all rows.
+    ``requested``: the requested version; None for the table's own. ``replaces_all``: whether the
+    write replaces all rows.
     """
     own = existing.manifest.file_version
-    if asked is not None and asked != own and not replaces_all:
+    if requested is not None and requested != own and not replaces_all:
         raise InvalidInputError(
-            f"fileFormatVersion is {asked}, but the table's files are {own}",
+            f"fileFormatVersion is {requested}, but the table's files are {own}",
             where=existing.uri,
             hint="leave the option out; an append uses the table's own version",
         )
-    version = asked or own
+    version = requested or own
     if version == "0.1":
         dictionaries = {} if replaces_all else table_dictionaries(existing)
         check_legacy_writable(columns, dictionaries.keys())

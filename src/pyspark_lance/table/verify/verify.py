@@ -67,7 +67,7 @@ from pyspark_lance.table.verify.verify_manifest import (
     check_unique,
     finding,
     live_row_ids,
-    place_of,
+    location_of,
 )
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.removable_files import blob_objects
@@ -217,11 +217,11 @@ class _Files:
             add(self._read_all(fragment, deleted))
         return result
 
-    def _place(self, fragment: Fragment) -> str:
-        return place_of(self._manifest, fragment)
+    def _location(self, fragment: Fragment) -> str:
+        return location_of(self._manifest, fragment)
 
     def _check_file(self, fragment: Fragment, file: DataFile) -> tuple[bool, list[Finding]]:
-        where = self._place(fragment)
+        where = self._location(fragment)
         try:
             store, path = self._files.locate(file)
         except CorruptFileError:
@@ -249,7 +249,7 @@ class _Files:
         return True, list(_check_reader(fragment, file, reader, where))
 
     def _deletions(self, fragment: Fragment) -> tuple[DeletionVector | None, list[Finding]]:
-        deletions, where = fragment.deletion_file, self._place(fragment)
+        deletions, where = fragment.deletion_file, self._location(fragment)
         if deletions is None:
             return None, []
         path = deletion_path(fragment.id, deletions)
@@ -276,7 +276,7 @@ class _Files:
     def _lineage(
         self, fragment: Fragment, deleted: DeletionVector | None
     ) -> tuple[LiveRowIds | None, list[Finding]]:
-        where = self._place(fragment)
+        where = self._location(fragment)
         lineage = FragmentReader(self._files, fragment, stable_row_ids=True).lineage
         assert isinstance(lineage, FragmentLineage)
         try:
@@ -293,7 +293,7 @@ class _Files:
         return live_row_ids(fragment, row_ids, deleted), findings
 
     def _blobs(self, fragment: Fragment, deleted: DeletionVector | None) -> Found:
-        where = self._place(fragment)
+        where = self._location(fragment)
         try:
             objects = blob_objects(self._files, self._manifest, fragment, deleted)
             for one, end in sorted(objects.items(), key=lambda item: item[0].path):
@@ -328,7 +328,7 @@ class _Files:
                 raise
             except LanceError as error:
                 what = f"column {column.name!r}: {error.what}"
-                yield finding("unreadable_rows", what, self._place(fragment))
+                yield finding("unreadable_rows", what, self._location(fragment))
 
 
 def _size(store: ObjectStore, path: str) -> int | None:
@@ -370,7 +370,7 @@ def _check_index_folders(file: ManifestFile, sizes: Mapping[str, int]) -> Found:
             covers_nothing = index.fragment_bitmap is not None and not index.fragment_bitmap
             if not covers_nothing:
                 what = f"the index {index.name!r} has no files ({index.uuid})"
-                yield finding("missing_index", what, place_of(file.manifest))
+                yield finding("missing_index", what, location_of(file.manifest))
 
 
 def _check_index_files(store: ObjectStore, file: ManifestFile, sizes: Mapping[str, int]) -> Found:
@@ -388,7 +388,7 @@ def _check_index_files(store: ObjectStore, file: ManifestFile, sizes: Mapping[st
             wrong = _check_index_file(store, index, name, there.get(name))
             if wrong:
                 what = f"{INDICES}/{index.uuid}/{name} of the index {index.name!r} {wrong}"
-                yield finding("bad_index_file", what, place_of(file.manifest))
+                yield finding("bad_index_file", what, location_of(file.manifest))
 
 
 def _check_index_file(store: ObjectStore, index: IndexMetadata, name: str, size: int | None) -> str:
@@ -419,7 +419,7 @@ def _check_index_contents(
 
 def _check_transaction(store: ObjectStore, file: ManifestFile) -> Found:
     """I15."""
-    where = place_of(file.manifest)
+    where = location_of(file.manifest)
     try:
         inline = file.transaction()
         transaction = find_transaction(store, file)

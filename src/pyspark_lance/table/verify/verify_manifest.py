@@ -166,7 +166,7 @@ def check_manifest(manifest: Manifest, indices: Sequence[IndexMetadata]) -> Foun
     yield from _check_indices(manifest, indices)
 
 
-def place_of(manifest: Manifest, fragment: Fragment | None = None) -> str:
+def location_of(manifest: Manifest, fragment: Fragment | None = None) -> str:
     """Return the location of a finding."""
     version = f"version {manifest.version}"
     return version if fragment is None else f"{version}, fragment {fragment.id}"
@@ -176,18 +176,18 @@ def _check_fragment_ids(manifest: Manifest) -> Found:
     """I1."""
     ids = manifest.fragments.ids.tolist()
     if len(set(ids)) < len(ids):
-        yield finding("fragment_ids", "two fragments have one id", place_of(manifest))
+        yield finding("fragment_ids", "two fragments have one id", location_of(manifest))
     elif ids != sorted(ids):
-        yield finding("fragment_ids", "fragments are not in order", place_of(manifest))
+        yield finding("fragment_ids", "fragments are not in order", location_of(manifest))
     highest = manifest.max_fragment_id
     if ids and highest is not None and max(ids) > highest:
         what = f"fragment {max(ids)}, but the highest id ever used is said to be {highest}"
-        yield finding("fragment_ids", what, place_of(manifest))
+        yield finding("fragment_ids", what, location_of(manifest))
 
 
 def _check_files(manifest: Manifest, fragment: Fragment) -> Found:
     """Check I3 and I9."""
-    where = place_of(manifest, fragment)
+    where = location_of(manifest, fragment)
     bases = {base.id for base in manifest.base_paths}
     live: set[int] = set()
     for file in fragment.files:
@@ -215,7 +215,7 @@ def _check_counts(manifest: Manifest, fragment: Fragment) -> Found:
     deleted, rows = fragment.num_deleted_rows, fragment.physical_rows
     if rows and deleted >= rows:
         what = f"{deleted} of {rows} rows are deleted, so that the fragment should be gone"
-        yield finding("deleted_count", what, place_of(manifest, fragment))
+        yield finding("deleted_count", what, location_of(manifest, fragment))
 
 
 def _check_flags(manifest: Manifest) -> Found:
@@ -232,10 +232,10 @@ def _check_flags(manifest: Manifest) -> Found:
         # An extra flag only excludes old software.
         if present and not word & flag:
             what = f"there are {what}, but feature flag {flag} is not set"
-            yield finding("flags", what, place_of(manifest))
+            yield finding("flags", what, location_of(manifest))
     if not either & STABLE_ROW_IDS and bool(manifest.fragments.columns.has_row_ids.any()):
         what = f"fragments have row ids, but feature flag {STABLE_ROW_IDS} is not set"
-        yield finding("flags", what, place_of(manifest))
+        yield finding("flags", what, location_of(manifest))
 
 
 def _check_indices(manifest: Manifest, indices: Sequence[IndexMetadata]) -> Found:
@@ -245,13 +245,13 @@ def _check_indices(manifest: Manifest, indices: Sequence[IndexMetadata]) -> Foun
     for index in indices:
         if any(field >= 0 and field not in present for field in index.fields):
             what = f"the index {index.name!r} is over a column that does not exist"
-            yield finding("index_fields", what, place_of(manifest))
+            yield finding("index_fields", what, location_of(manifest))
         if index.fragment_bitmap is None or not index.fields:
             continue
         others = covered.setdefault(index.name, BitMap())
         if not others.isdisjoint(index.fragment_bitmap):
             what = f"two parts of the index {index.name!r} cover a fragment"
-            yield finding("index_overlap", what, place_of(manifest))
+            yield finding("index_overlap", what, location_of(manifest))
         others |= index.fragment_bitmap
 
 
@@ -275,7 +275,7 @@ def check_lineage(
     updated: RowDatasetVersionSequence | None,
 ) -> Found:
     """Check I5 and I7 of one fragment, given its sequences."""
-    where, rows = place_of(manifest, fragment), fragment.physical_rows
+    where, rows = location_of(manifest, fragment), fragment.physical_rows
     if len(row_ids) != rows:
         yield finding("bad_row_ids", f"{len(row_ids)} row ids for {rows} rows", where)
     bounds = row_ids.bounds()
@@ -333,4 +333,4 @@ def check_unique(manifest: Manifest, live: Sequence[LiveRowIds]) -> Found:
             f"{number} row ids belong to two rows; {int(starts[second])} to rows of the "
             f"fragments {int(owners[first])} and {int(owners[second])}"
         )
-        yield finding("duplicate_row_ids", what, place_of(manifest))
+        yield finding("duplicate_row_ids", what, location_of(manifest))

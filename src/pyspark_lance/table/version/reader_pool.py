@@ -132,7 +132,7 @@ def _identity(store: ObjectStore, path: str, file: DataFile) -> Hashable:
     if isinstance(store, LocalStore):
         return store.stat(path).identity
     # Objects of these stores are never replaced; the key has the credentials.
-    return None if store.place is None else (store.place, file.size_bytes)
+    return None if store.cache_key is None else (store.cache_key, file.size_bytes)
 
 
 READER_POOL: Final = ReaderPool()

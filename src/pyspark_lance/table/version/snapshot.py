@@ -130,9 +130,9 @@ def version_at(
         return versions[index]
     # Microsecond timestamps are passed as the end of the microsecond.
     given_ns = timestamp_ns - (1000 if timestamp_ns % 1000 else 0)
-    asked, first = (_format_time(ns) for ns in (given_ns, _committed_ns(store, versions[0])))
+    requested, first = (_format_time(ns) for ns in (given_ns, _committed_ns(store, versions[0])))
     raise VersionNotFoundError(
-        f"no version was committed at or before {asked}",
+        f"no version was committed at or before {requested}",
         where=store.uri,
         hint=f"the oldest one left, version {versions[0].version}, was committed at {first}",
     )

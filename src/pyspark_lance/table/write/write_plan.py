@@ -251,18 +251,18 @@ def _with_cluster_by(
         if settings.replaces_all:
             check_kept(schema, known, where)
         return settings
-    asked = check_columns(schema, settings.cluster_by) if settings.cluster_by else ClusterBy(())
+    requested = check_columns(schema, settings.cluster_by) if settings.cluster_by else ClusterBy(())
     now = () if known is None else known.columns
     if existing is None or settings.replaces_all:
-        if asked.columns == now:
+        if requested.columns == now:
             return settings  # keep its order
-        return replace(settings, config={**settings.config, CLUSTER_BY_KEY: asked.to_text()})
-    if asked.columns not in ((), now):
+        return replace(settings, config={**settings.config, CLUSTER_BY_KEY: requested.to_text()})
+    if requested.columns not in ((), now):
         raise InvalidInputError(
             f"the table is clustered by {', '.join(now) or 'no column'}, and an append does not "
             "change that",
             where,
-            f"leave out clusterBy; LanceTable.clusterBy({', '.join(map(repr, asked.columns))}) "
+            f"leave out clusterBy; LanceTable.clusterBy({', '.join(map(repr, requested.columns))}) "
             "changes it",
         )
     return settings

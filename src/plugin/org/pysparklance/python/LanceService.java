@@ -31,7 +31,7 @@ final class LanceService {
   private static final Set<String> READS = Set.of(
       "describe", "find", "exists", "absent", "new_table_options", "plan", "task_keys",
       "statistics", "bounds", "counts", "first", "analysis", "indices", "create_index",
-      "procedures", "statement", "place", "tables", "namespaces", "namespace", "plan_read",
+      "procedures", "statement", "declare", "tables", "namespaces", "namespace", "plan_read",
       "plan_write");
 
   /** The process of the running application; null before the first request. */

@@ -190,10 +190,10 @@ public final class Python {
   // Catalogs.
 
   /** The options that open a new table. */
-  public static Map<String, String> place(NamedRequest table, String location,
+  public static Map<String, String> declare(NamedRequest table, String location,
       String[] namespace) throws NoSuchNamespaceException {
     return Responses.texts(checked(namespace,
-        new Request("place").of(table).with("location", location)).get("options"));
+        new Request("declare").of(table).with("location", location)).get("options"));
   }
 
   public static void register(NamedRequest table, String location) {
