@@ -52,7 +52,9 @@ WORK = {
     "delete": lambda table, _: table.delete("id = 5"),
     "merge": upsert,
     "createIndex": lambda table, _: table.createIndex("id"),
+    "compact": lambda table, _: table.compact(maxBytesPerFile=1),
 }
+STAGES = {"createIndex": ": build index segments", "compact": ": rewrite fragments"}
 
 
 @pytest.mark.parametrize("method", WORK)
@@ -62,7 +64,7 @@ def test_jobs_are_described_by_method(spark, path, method):
     WORK[method](table, spark)
     after = shown(spark)
     assert {after[number] for number in after.keys() - before.keys()} == {
-        f"LanceTable.{method} of {path}"
+        f"LanceTable.{method} of {path}{STAGES.get(method, '')}"
     }
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 

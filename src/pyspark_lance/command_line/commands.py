@@ -20,7 +20,7 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
-from pyspark_lance.table.tasks import Task
+from pyspark_lance.table.tasks import MaintenanceTask
 from pyspark_lance.table.verify.find_value import find_value
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
@@ -137,11 +137,10 @@ def _names(given: str | None) -> tuple[str, ...] | None:
     return None if given is None else tuple(name for name in given.split(",") if name)
 
 
-def _run_with_progress(tasks: Sequence[Task[Any]]) -> Iterable[Any]:
-    progress = Progress("tasks done")
+def _run_with_progress(tasks: Sequence[MaintenanceTask[Any]]) -> Iterable[Any]:
     for done, task in enumerate(tasks, 1):
         yield task.run()
-        progress(done, len(tasks))
+        Progress(f"tasks done: {task.title}")(done, len(tasks))
 
 
 def show_cleanup(table: Table, given: argparse.Namespace, output: Output) -> int:

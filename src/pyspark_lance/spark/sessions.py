@@ -9,8 +9,10 @@ it would show call sites in this package.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_lance.errors import InvalidInputError, LanceError
@@ -58,12 +60,38 @@ def _stopped_error(uri: str) -> InvalidInputError:
     )
 
 
+logger = logging.getLogger(__name__)
+
 _DESCRIPTION: Final = "spark.job.description"
+
+_method: ContextVar[str] = ContextVar("_method")
+"""The method that the user called, and its table."""
 
 
 @contextmanager
 def describing_jobs(spark: SparkSession, method: str, uri: str) -> Iterator[None]:
-    """Describe the jobs that this thread starts, unless the user set a description.
+    """Describe the jobs that this thread starts, unless the user set a description."""
+    text = f"LanceTable.{method} of {uri}"
+    token = _method.set(text)
+    try:
+        with _described(spark, text, instead_of=None):
+            yield
+    finally:
+        _method.reset(token)
+
+
+@contextmanager
+def describing_stage(spark: SparkSession, title: str, num_tasks: int) -> Iterator[None]:
+    """Log a stage of a long method, and add it to the description of its jobs."""
+    method = _method.get()
+    logger.info("%s: %s, %d tasks", method, title, num_tasks)
+    with _described(spark, f"{method}: {title}", instead_of=method):
+        yield
+
+
+@contextmanager
+def _described(spark: SparkSession, text: str, *, instead_of: str | None) -> Iterator[None]:
+    """Describe the jobs of this thread, unless they have another description than ``instead_of``.
 
     The jobs of a Connect session are described by the server.
     """
@@ -72,13 +100,13 @@ def describing_jobs(spark: SparkSession, method: str, uri: str) -> Iterator[None
         yield
         return
     context = spark.sparkContext
-    if context.getLocalProperty(_DESCRIPTION) is not None:
+    if context.getLocalProperty(_DESCRIPTION) != instead_of:
         yield
         return
-    context.setLocalProperty(_DESCRIPTION, f"LanceTable.{method} of {uri}")
+    context.setLocalProperty(_DESCRIPTION, text)
     try:
         yield
     finally:
         # The session may have been stopped since; the work may be committed nevertheless.
         with suppress(Exception):
-            context.setLocalProperty(_DESCRIPTION, None)  # type: ignore[arg-type]
+            context.setLocalProperty(_DESCRIPTION, instead_of)  # type: ignore[arg-type]

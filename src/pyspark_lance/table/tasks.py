@@ -6,7 +6,7 @@ A task is a small immutable value that contains everything an executor needs; it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 Result = TypeVar("Result", covariant=True)
 
@@ -18,8 +18,15 @@ class Task(Protocol[Result]):
         """Do the work; commit nothing."""
 
 
-RunTasks: TypeAlias = Callable[[Sequence[Task[Any]]], Iterable[Any]]
-"""Runs tasks anywhere, and returns their results in the order of the tasks."""
+class MaintenanceTask(Task[Result], Protocol[Result]):
+    """A task of work that takes long enough for its stages to be shown."""
+
+    title: ClassVar[str]
+    """What the stage does, in a few words, the same for all its tasks."""
+
+
+RunTasks: TypeAlias = Callable[[Sequence[MaintenanceTask[Any]]], Iterable[Any]]
+"""Runs the tasks of a stage anywhere, and returns their results in the order of the tasks."""
 
 
 def run_local(tasks: Iterable[Task[Result]]) -> Iterator[Result]:

@@ -38,3 +38,25 @@ def test_each_commit_logs_one_line(plugin, spark_log, tmp_path):
         ("1", path, "Overwrite"),
         ("2", path, "Delete"),
     ]
+
+
+def test_stages_of_procedures_are_logged_and_described(plugin, spark_log, tmp_path):
+    path = str(tmp_path / "t")
+    for _ in range(2):
+        plugin.range(5).coalesce(1).write.format("lance").mode("append").save(path)
+    plugin.sql(f"CALL lance.system.compact('{path}')").collect()
+    title = f"compact of {path}: rewrite fragments"
+    lines = [line for line in spark_log().splitlines() if "spark.sql.procedures" in line]
+    assert lines == [f"INFO pyspark_lance.spark.sql.procedures {title}, 1 tasks"]
+    context = plugin.sparkContext
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    jobs = context._jsc.sc().statusStore().jobsList(None)
+    descriptions = [jobs.apply(at).description() for at in range(jobs.size())]
+    assert [found.get() for found in descriptions if found.isDefined()].count(title) == 1
+    assert context.getLocalProperty("spark.job.description") is None
+    context.setJobDescription("nightly")
+    try:
+        plugin.sql(f"CALL lance.system.create_index('{path}', 'id')").collect()
+        assert context.getLocalProperty("spark.job.description") == "nightly"
+    finally:
+        context.setLocalProperty("spark.job.description", None)

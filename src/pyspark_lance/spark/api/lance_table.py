@@ -148,7 +148,7 @@ from pyspark_lance.table.refs.tags import (
     set_tag,
     unregister_consumer,
 )
-from pyspark_lance.table.tasks import Task
+from pyspark_lance.table.tasks import MaintenanceTask
 from pyspark_lance.table.text.hybrid import Fusion, HybridOptions
 from pyspark_lance.table.verify.find_value import FindValueResult, find_value
 from pyspark_lance.table.verify.verify import verify
@@ -2378,7 +2378,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
     def _change_settings(self, options: Mapping[str, str]) -> ChangeSettings:
         return change_settings(options_of_change(options, self._table, self._spark))
 
-    def _run_tasks(self, tasks: Sequence[Task[Any]]) -> list[Any]:
+    def _run_tasks(self, tasks: Sequence[MaintenanceTask[Any]]) -> list[Any]:
         return run_on_executors(self._spark, tasks)
 
     def _load(self, options: Mapping[str, str]) -> DataFrame:

@@ -15,9 +15,10 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from pyspark_lance.plain_values import single_value
+from pyspark_lance.spark.sessions import describing_stage
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
-from pyspark_lance.table.tasks import Task
+from pyspark_lance.table.tasks import MaintenanceTask, Task
 
 
 def map_in_arrow(
@@ -118,11 +119,13 @@ def payloads_of_tasks(spark: SparkSession, tasks: Sequence[Task[Any]]) -> DataFr
     return over_tasks(spark, tasks, _payloads, "payload binary")
 
 
-def run_on_executors(spark: SparkSession, tasks: Sequence[Task[Any]]) -> list[Any]:
-    """Run tasks and return their results in order; there may be none."""
+def run_on_executors(spark: SparkSession, tasks: Sequence[MaintenanceTask[Any]]) -> list[Any]:
+    """Run the tasks of a stage and return their results in order; there may be none."""
     if not tasks:
         return []
-    return [pickle.loads(bytes(row[0])) for row in payloads_of_tasks(spark, tasks).collect()]
+    results = payloads_of_tasks(spark, tasks)
+    with describing_stage(spark, tasks[0].title, len(tasks)):
+        return [pickle.loads(bytes(row[0])) for row in results.collect()]
 
 
 def _payloads(tasks: Iterable[Task[Any]]) -> Batches:

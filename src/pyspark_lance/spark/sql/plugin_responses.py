@@ -283,6 +283,8 @@ class ProcedureResponse(Response):
 
     state: str | None = None
     """Of a procedure whose tasks are to run; None if it is done."""
+    title: str | None = None
+    """What these tasks do, for people."""
     schema: str | None = None
     """The columns of its result, if it is done,"""
     rows: str | None = None

@@ -62,7 +62,7 @@ from pyspark_lance.table.index_build.zone_maps import (
     plan_zone_maps,
 )
 from pyspark_lance.table.nearest.vectors import Metric
-from pyspark_lance.table.tasks import Task
+from pyspark_lance.table.tasks import MaintenanceTask
 from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -173,7 +173,7 @@ class Compaction:
     retries: str = ""  # The retry state of earlier requests; empty for none.
 
     @property
-    def tasks(self) -> Sequence[Task[Any]]:
+    def tasks(self) -> Sequence[MaintenanceTask[Any]]:
         """Return the tasks of the executors."""
         return self.plan.tasks
 
@@ -294,7 +294,7 @@ class IndexBuild:
     retries: str = ""  # The retry state of earlier requests; empty for none.
 
     @property
-    def tasks(self) -> Sequence[Task[Any]]:
+    def tasks(self) -> Sequence[MaintenanceTask[Any]]:
         """Return the tasks of the executors."""
         return self.plan.tasks
 
@@ -348,7 +348,7 @@ class VectorWork:
     retries: str = ""  # The retry state of earlier requests; empty for none.
 
     @property
-    def tasks(self) -> Sequence[Task[Any]]:
+    def tasks(self) -> Sequence[MaintenanceTask[Any]]:
         """Return the tasks of the next stage."""
         return self.build.tasks
 

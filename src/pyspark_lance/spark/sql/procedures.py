@@ -161,7 +161,11 @@ def run_procedure(request: ProcedureRequest) -> ProcedureResponse:
         with suggest_paths(table):
             done = procedure.run(call)
     if isinstance(done, Work):
-        return ProcedureResponse(state=_pack(done))
+        # A plan after a conflict may have nothing left but the commit.
+        stage = done.tasks[0].title if done.tasks else "commit"
+        title = f"{request.procedure} of {line.uri}: {stage}"
+        logger.info("%s, %d tasks", title, len(done.tasks))
+        return ProcedureResponse(state=_pack(done), title=title)
     names = procedure.result.names
     rows = [dict(zip(names, row, strict=True)) for row in done]
     return ProcedureResponse(

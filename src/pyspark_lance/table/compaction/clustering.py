@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -86,6 +86,8 @@ class BinSorting:
 class SampleTask:
     """Task that reads every n-th row of some splits."""
 
+    title: ClassVar = "sample the order of rows"
+
     sorting: BinSorting
     slices: tuple[ScanSplit, ...]
     step: int
@@ -111,6 +113,8 @@ class SampleTask:
 @dataclass(frozen=True, slots=True)
 class SortTask:
     """Task that sorts the live rows of some splits, ascending by address."""
+
+    title: ClassVar = "sort rows"
 
     sorting: BinSorting
     slices: tuple[ScanSplit, ...]
@@ -138,6 +142,8 @@ class SortTask:
 @dataclass(frozen=True, slots=True)
 class MergeTask:
     """Task that merges and writes adjacent ranges of runs."""
+
+    title: ClassVar = "merge sorted rows"
 
     sorting: BinSorting
     runs: tuple[Run, ...]

@@ -40,7 +40,7 @@ from pyspark_lance.table.compaction.reuse_index import (
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
 from pyspark_lance.table.index_build.remapped_indices import remap_indices
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
-from pyspark_lance.table.tasks import RunTasks, Task, run_local
+from pyspark_lance.table.tasks import MaintenanceTask, RunTasks, run_local
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest, remove_files
@@ -56,7 +56,7 @@ class CompactionPlan:
     """
 
     change: DmlPlan
-    tasks: tuple[Task[Any], ...]
+    tasks: tuple[MaintenanceTask[Any], ...]
     bins: tuple[Bin, ...]
     rows_per_file: tuple[int, ...]  # Maximum rows of the new fragments of each bin.
     clustering: ClusteringStage | None = None  # The current stage, if rows are sorted.

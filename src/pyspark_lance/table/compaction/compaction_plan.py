@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -284,6 +284,8 @@ class CompactionTask:
     ``stable_row_ids``: whether rows keep their ids; ``records_addresses``: whether the addresses of
     moved rows are recorded for a fragment reuse index.
     """
+
+    title: ClassVar = "rewrite fragments"
 
     files: TableFiles
     fragments: tuple[Fragment, ...]

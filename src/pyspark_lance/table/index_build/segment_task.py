@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +72,8 @@ KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM, INVERTED, MINHASH
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
     """A segment to build; picklable."""
+
+    title: ClassVar = "build index segments"
 
     kind: str  # ``btree`` or another of ``KINDS``.
     path: tuple[str, ...]  # The column, and the fields below it that lead to the value.

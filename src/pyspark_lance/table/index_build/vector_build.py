@@ -43,7 +43,7 @@ from pyspark_lance.table.nearest.vectors import Metric, width_of
 from pyspark_lance.table.scan.column_paths import only_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
-from pyspark_lance.table.tasks import Task
+from pyspark_lance.table.tasks import MaintenanceTask
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -167,7 +167,7 @@ class VectorBuild:
     change: DmlPlan
     segments: tuple[SegmentRequest, ...]
     folder: UUID  # What tasks leave to each other, and nothing else.
-    tasks: tuple[Task[Any], ...] = ()
+    tasks: tuple[MaintenanceTask[Any], ...] = ()
     owners: tuple[int, ...] = ()  # Of tasks that encode or take: the number of the segment of each.
 
     @property
@@ -178,10 +178,10 @@ class VectorBuild:
     def encoding(self) -> VectorBuild:
         """The stage that encodes rows, and copies encoded ones."""
         snapshot = self.change.snapshot()
-        tasks: list[Task[Any]] = []
+        tasks: list[MaintenanceTask[Any]] = []
         owners = []
         for number, one in enumerate(self.segments):
-            own: list[Task[Any]] = [
+            own: list[MaintenanceTask[Any]] = [
                 EncodeTask(scan, one.column, one.model, self.folder)
                 for scan in _scans(snapshot, one)
             ]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -134,6 +134,8 @@ class ZoneMapTask:
 
     ``scan``: reads the columns and the addresses of live rows.
     """
+
+    title: ClassVar = "build zone maps"
 
     scan: ScanTask
     columns: tuple[ZonedColumn, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -62,6 +62,8 @@ _Floats = NDArray[np.floating[Any]]
 class TrainTask:
     """A training task; picklable."""
 
+    title: ClassVar = "train the vector index"
+
     scan: ScanTask
     column: Field
     shape: IvfParameters
@@ -88,6 +90,8 @@ class EncodeTask:
     ``scan``: reads their vectors and row ids.
     """
 
+    title: ClassVar = "encode vectors"
+
     scan: ScanTask
     column: Field
     model: ModelLocation
@@ -113,6 +117,8 @@ class EncodeTask:
 @dataclass(frozen=True, slots=True)
 class TakeTask:
     """A task that copies rows of an existing segment; picklable."""
+
+    title: ClassVar = "copy vectors of existing segments"
 
     files: TableFiles
     entry: IndexMetadata
@@ -151,6 +157,8 @@ class EncodedPart:
 @dataclass(frozen=True, slots=True)
 class JoinTask:
     """A task that merges encoded rows to a segment; picklable."""
+
+    title: ClassVar = "write index segments"
 
     files: TableFiles
     model: ModelLocation

@@ -3,6 +3,7 @@ package org.pysparklance.catalog;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.*;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.parser.ParseException;
@@ -29,6 +30,7 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 public record LanceProcedure(Catalog catalog, String name, Responses.Procedure facts)
     implements UnboundProcedure, BoundProcedure {
+  private static final String DESCRIPTION = "spark.job.description";
 
   /** A catalog with procedures, in the namespace {@code system}. */
   public interface Catalog extends ProcedureCatalog {
@@ -112,11 +114,27 @@ public record LanceProcedure(Catalog catalog, String name, Responses.Procedure f
     while (reply.state() != null) {
       CaseInsensitiveStringMap work =
           Options.with(table, "_lance.state", reply.state());
-      List<String> done = session.read().format(Python.SOURCE)
-          .options(work.asCaseSensitiveMap()).load().as(Encoders.STRING()).collectAsList();
-      reply = Python.procedure(work, name, arguments, done);
+      reply = Python.procedure(work, name, arguments, runTasks(session, work, reply.title()));
     }
     return reply;
+  }
+
+  /** Runs the tasks on executors, described by {@code title} unless the user described the job. */
+  private static List<String> runTasks(SparkSession session, CaseInsensitiveStringMap work,
+      String title) {
+    SparkContext context = session.sparkContext();
+    boolean isDescribed = context.getLocalProperty(DESCRIPTION) != null;
+    try {
+      if (!isDescribed) {
+        context.setLocalProperty(DESCRIPTION, title);
+      }
+      return session.read().format(Python.SOURCE).options(work.asCaseSensitiveMap()).load()
+          .as(Encoders.STRING()).collectAsList();
+    } finally {
+      if (!isDescribed) {
+        context.setLocalProperty(DESCRIPTION, null);
+      }
+    }
   }
 
   /** Whether a text parses as a SQL name, whose parts may be paths in backticks. */

@@ -112,13 +112,14 @@ public final class Responses {
    * What a procedure returned.
    *
    * @param state of a procedure whose tasks are to run; null if it is done
+   * @param title what these tasks do, for people
    * @param schema the columns of the result of a procedure that is done
    * @param rows the result as JSON
    */
-  public record Result(String state, String schema, String rows) {
+  public record Result(String state, String title, String schema, String rows) {
     static Result of(JsonNode response) {
-      return new Result(response.path("state").asText(null), response.path("schema").asText(null),
-          response.path("rows").asText(null));
+      return new Result(response.path("state").asText(null), response.path("title").asText(null),
+          response.path("schema").asText(null), response.path("rows").asText(null));
     }
   }
 
