@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 
 import lance
 import numpy as np
@@ -213,3 +214,21 @@ def test_stemming_requires_snowball_3(monkeypatch):
     with pytest.raises(UnsupportedFeatureError, match=r"(?s)English need.*pyspark-lance\[text\]"):
         tokens("a")
     assert words("running", stem=False) == ["running"]
+
+
+def test_threads_stem_their_own_words():
+    words = [f"{stem}{end}" for stem in ("runn", "walk", "jump") for end in ("ing", "ed", "ers")]
+    stem = stemmer("English")
+    expected = [stem(word) for word in words]
+
+    def work(_):
+        return [[stem(word) for word in words] for _ in range(60)]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for found in threads.map(work, range(4)):
+                assert found == [expected] * 60
+    finally:
+        sys.setswitchinterval(interval)

@@ -13,11 +13,12 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import re
+import threading
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -119,7 +120,16 @@ def stemmer(language: str) -> Callable[[str], str]:
             f"snowballstemmer {version} has other stems than Lance, which uses Snowball 3.1",
             hint=hint,
         )
-    stem: Callable[[str], str] = getattr(module, f"{language}Stemmer")().stemWord
+    make: Callable[[], Any] = getattr(module, f"{language}Stemmer")
+    own = threading.local()
+
+    def stem(word: str) -> str:
+        # A stemmer holds the word that it works on, so threads cannot share one.
+        if not hasattr(own, "stemmer"):
+            own.stemmer = make()
+        found: str = own.stemmer.stemWord(word)
+        return found
+
     return stem
 
 
