@@ -15,8 +15,19 @@ from text_tables import PER_FILE, assert_same, from_pylance, make, ours, random_
 
 from pyspark_lance.table.index.inverted import segments
 from pyspark_lance.table.index_build.column_indices import refresh_indices
+from pyspark_lance.table.nearest.search_task import read_found
+from pyspark_lance.table.scan.plan_scan import project
 from pyspark_lance.table.text import segment_search
-from pyspark_lance.table.text.queries import Boolean, Match, MultiMatch, Operator, Phrase
+from pyspark_lance.table.text.queries import (
+    Boolean,
+    Match,
+    MultiMatch,
+    Operator,
+    Phrase,
+    parse_query,
+)
+from pyspark_lance.table.text.search_plan import SearchRequest, merge_matches, plan_search
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
@@ -222,3 +233,13 @@ def test_documents_are_read_singly_or_in_bulk(tmp_path, monkeypatch):
         monkeypatch.setattr(segments, "_kept", kept)
         monkeypatch.setattr(segments, "_TAKEN_SHARE", share)
         assert_same(ours(tmp_path / "t", query)[0], expected)
+
+
+def test_searches_of_one_version_read_requested_columns(tmp_path):
+    make(tmp_path / "t", np.random.default_rng(9), 300)
+    snapshot = Snapshot.open(Table(str(tmp_path / "t")))
+    for names in (["id"], ["s"], ["s", "id"], ["id"]):
+        request = SearchRequest(parse_query("river"), 2, None, project(snapshot.schema, names), ())
+        plan = plan_search(snapshot, request)
+        found = merge_matches(plan.merge, [task.run() for task in plan.tasks])
+        assert [rows.schema.names for _, rows in read_found(plan.fetch, found)] == [names]

@@ -216,6 +216,20 @@ def test_stemming_requires_snowball_3(monkeypatch):
     assert words("running", stem=False) == ["running"]
 
 
+def test_texts_of_queries_have_tokens_of_columns():
+    """One short text is split without arrays."""
+    rng = np.random.default_rng(2)
+    characters = np.array([*map(chr, range(128)), *"aaaabcdefgh   ", "é"])
+    for options in (TokenizerOptions(max_token_length=5), TokenizerOptions(), PLAIN):
+        tokenizer = Tokenizer(options)
+        for _ in range(200):
+            text = "".join(rng.choice(characters, rng.integers(0, 30)))
+            found = tokenizer.tokenize(pa.array([text]))
+            tokens = [found.terms[code] for code in found.codes]
+            expected = list(zip(tokens, found.positions.tolist(), strict=True))
+            assert tokenizer.tokenize_text(text) == expected
+
+
 def test_threads_stem_their_own_words():
     words = [f"{stem}{end}" for stem in ("runn", "walk", "jump") for end in ("ing", "ed", "ers")]
     stem = stemmer("English")

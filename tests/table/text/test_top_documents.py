@@ -6,7 +6,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from text_tables import ours
+from text_tables import assert_same, from_pylance, ours
 
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.table.index.inverted import posting_lists, segments
@@ -16,7 +16,7 @@ from pyspark_lance.table.index.inverted.posting_codec import (
     first_documents,
 )
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
-from pyspark_lance.table.index_build.column_indices import create_index
+from pyspark_lance.table.index_build.column_indices import create_index, refresh_indices
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.text import segment_search
 from pyspark_lance.table.text.posting_encoder import PostingEncoder, Terms, length_codes
@@ -62,6 +62,59 @@ def test_best_documents_are_first_of_all(table, monkeypatch, query, condition):
     for k in (1, 10, 300, ROWS):
         best, _ = ours(table, query, k=k, condition=condition)
         assert list(best.items()) == ranked[:k]
+
+
+@pytest.fixture(scope="module")
+def mixed_table(tmp_path_factory):
+    """Words from frequent to rare, two segments, deleted rows, rows that no segment covers."""
+    rng = np.random.default_rng(11)
+    path = str(tmp_path_factory.mktemp("mixed") / "t")
+
+    def append(count, first):
+        places = np.minimum(rng.zipf(1.2, (count, 12)), 80)
+        content = [" ".join(f"w{one}" for one in row[: 1 + row[0] % 12]) for row in places]
+        table = pa.table({"id": np.arange(first, first + count), "s": content})
+        lance.write_dataset(
+            table, path, mode="append" if first else "create", max_rows_per_file=3_000
+        )
+
+    append(6_000, 0)
+    options = TokenizerOptions(with_position=True)
+    create_index(Table(path), IndexRequest(("s",), "inverted", "own", text=options))
+    append(2_000, 6_000)
+    refresh_indices(Table(path), joins_segments=False)
+    append(300, 8_000)
+    lance.dataset(path).delete("id % 5 = 1")
+    return path
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("share", [0, 32, 1 << 40])
+def test_best_documents_of_decoded_words_equal_pylance(mixed_table, monkeypatch, share):
+    """Whether decoded words have an array of all documents or not, or some of a query have one."""
+    monkeypatch.setattr(posting_lists, "_FREQUENT_SHARE", share)
+    monkeypatch.setattr(segment_search, "_SMALL_POSTING_COUNT", 0)
+    monkeypatch.setattr(segments, "_kept", segments._new_cache())
+    rng = np.random.default_rng(1 + share % 7)
+    for number in range(60):
+        words = " ".join(f"w{one}" for one in np.minimum(rng.zipf(1.15, rng.integers(1, 5)), 80))
+        kind = number % 4
+        query = (
+            Phrase(" ".join(words.split()[:2]), "s")
+            if kind == 0
+            else Match(words, "s", Operator.AND if kind == 1 else Operator.OR)
+        )
+        condition = None if rng.integers(0, 3) else f"id % 7 < {rng.integers(1, 7)}"
+        k = int(rng.choice([1, 10, 200]))
+        every, _ = ours(mixed_table, query, condition=condition)
+        best, rows = ours(mixed_table, query, k=k, condition=condition)
+        assert list(best.items()) == sorted(every.items(), key=lambda row: (-row[1], row[0]))[:k]
+        assert (rows["id"].to_pylist() if rows else []) == [_number(row) for row in best]
+        assert_same(best, from_pylance(mixed_table, query, k=k, condition=condition), k)
+
+
+def _number(row):
+    return (0, 3_000, 6_000, 8_000)[row >> 32] + (row & 0xFFFFFFFF)
 
 
 def test_blocks_below_score_limit_stay_encoded(table, monkeypatch):
@@ -155,9 +208,12 @@ def posting_lists_of(rng, size, count):
 def test_decoded_postings_equal_encoded(count):
     rng = np.random.default_rng(count)
     encoded = posting_lists_of(rng, 5_000, count)
-    decoded = posting_lists.DecodedPostings.of(encoded)
+    decoded = posting_lists.DecodedPostings.of(encoded, *encoded.decode_all(), 5_000)
     assert decoded.length == count
-    assert decoded.nbytes < 8 * count + 8 * len(encoded.firsts) + 1
+    of_all = 0 if decoded.by_document is None else decoded.by_document.nbytes
+    assert (of_all > 0) == (count >= 1000)
+    assert of_all <= 2 * 5_000
+    assert decoded.nbytes < 8 * count + 8 * len(encoded.firsts) + of_all + 1
     for _ in range(20):
         blocks = np.flatnonzero(rng.random(len(encoded.firsts)) < 0.5)
         for one, other in zip(encoded.decode(blocks), decoded.decode(blocks), strict=True):
@@ -166,16 +222,18 @@ def test_decoded_postings_equal_encoded(count):
         wanted = np.sort(rng.choice(5_000, 50, replace=False))
         of_wanted = encoded.blocks_of(wanted)
         assert np.array_equal(of_wanted, decoded.blocks_of(wanted))
-        assert np.array_equal(
-            encoded.frequencies_in(wanted, of_wanted), decoded.frequencies_in(wanted, of_wanted)
-        )
+        often = encoded.frequencies_in(wanted, of_wanted)
+        assert np.array_equal(often, encoded.frequencies_in(wanted))
+        assert np.array_equal(often, decoded.frequencies_in(wanted))
 
 
-def test_decoded_positions_are_those_of_wanted_documents():
+@pytest.mark.parametrize("share", [0, 32])
+def test_decoded_positions_are_those_of_wanted_documents(monkeypatch, share):
+    monkeypatch.setattr(posting_lists, "_FREQUENT_SHARE", share)
     rng = np.random.default_rng(1)
     encoded = posting_lists_of(rng, 2_000, 300)
-    decoded = posting_lists.DecodedPostings.of(encoded)
     documents, often = encoded.decode_all()
+    decoded = posting_lists.DecodedPostings.of(encoded, documents, often, 2_000)
     known = np.concatenate([np.sort(rng.choice(70_000, count, replace=False)) for count in often])
     kept = posting_lists.DecodedPositions.of(often, known)
     pairs = list(zip(np.repeat(documents, often).tolist(), known.tolist(), strict=True))

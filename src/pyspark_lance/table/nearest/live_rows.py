@@ -97,21 +97,23 @@ class _RowsByAddress:
 
     def __init__(self, files: TableFiles, fragments: tuple[Fragment, ...]) -> None:
         self._files = files
-        self._fragments = {fragment.id: fragment for fragment in fragments}
+        ordered = sorted(fragments, key=lambda one: one.id)
+        self._ids = np.array([one.id for one in ordered], np.uint64)
+        self._num_rows = np.array([one.physical_rows for one in ordered], np.uint64)
+        self._with_deletions = [one for one in ordered if one.deletion_file is not None]
         self._deleted: dict[int, DeletionVector | None] = {}
 
     def addresses_of(
         self, addresses: NDArray[np.uint64]
     ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-        is_live = np.zeros(len(addresses), np.bool_)
+        if not len(self._ids):
+            return addresses, np.zeros(len(addresses), np.bool_)
         owners, places = fragment_ids(addresses), offsets(addresses)
-        for number in np.unique(owners).tolist():
-            fragment = self._fragments.get(number)
-            if fragment is None:
-                continue
-            own = (owners == number) & (places < fragment.physical_rows)
-            is_live[own] = True
-            deleted = self._vector(fragment)
+        found = np.minimum(np.searchsorted(self._ids, owners), len(self._ids) - 1)
+        is_live = (self._ids[found] == owners) & (places < self._num_rows[found])
+        for fragment in self._with_deletions:
+            own = np.flatnonzero((owners == fragment.id) & is_live)
+            deleted = self._vector(fragment) if len(own) else None
             if deleted is not None:
                 is_live[own] = ~deleted.contains_each(places[own])
         return addresses, is_live

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.index.inverted.segments import TextPartition
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
-from pyspark_lance.table.index.inverted.token_sets import FuzzyWord, token_numbers
-from pyspark_lance.table.index.inverted.tokenizers import PLAIN, Tokenizer
+from pyspark_lance.table.index.inverted.token_sets import FuzzyWord
+from pyspark_lance.table.index.inverted.tokenizers import PLAIN, shared_tokenizer
 from pyspark_lance.table.text.queries import (
     Boolean,
     Boost,
@@ -216,7 +216,7 @@ def resolve(
     partitions: Sequence[TextPartition],
 ) -> Leaf:
     """A leaf of a query; reads which of the tokens the partitions have."""
-    tokens = Tokenizer(options).tokenize_text(query.terms)
+    tokens = shared_tokenizer(options).tokenize_text(query.terms)
     # Tokens at one position, as all n-grams are, are alternatives, and count once.
     tokens = list(dict.fromkeys(tokens))
     places = list(dict.fromkeys(place for _, place in tokens))
@@ -241,7 +241,7 @@ def _expand_words(query: Match, partitions: Sequence[TextPartition]) -> Terms:
 
     As in Lance the words of the query pass no filter, and the limit is for all of them together.
     """
-    words = [word for word, _ in Tokenizer(PLAIN).tokenize_text(query.terms)]
+    words = [word for word, _ in shared_tokenizer(PLAIN).tokenize_text(query.terms)]
     tokens: list[str] = []
     groups: list[int] = []
     for group, word in enumerate(words):
@@ -267,7 +267,7 @@ def _statistics(tokens: Sequence[str], partitions: Sequence[TextPartition]) -> S
     """Sum up all documents of the index: as in Lance, including deleted rows."""
     containing = np.zeros(len(tokens), np.int64)
     for partition in partitions:
-        numbers = token_numbers(partition.tokens, tokens)
+        numbers = partition.token_numbers(tokens)
         known = np.flatnonzero(numbers >= 0)
         if len(known):
             distinct, places = np.unique(numbers[known], return_inverse=True)

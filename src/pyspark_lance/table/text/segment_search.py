@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.table.index.inverted.posting_lists import Postings
-from pyspark_lance.table.index.inverted.segments import Posting, TextPartition, TextSegment
-from pyspark_lance.table.index.inverted.token_sets import token_numbers
+from pyspark_lance.table.index.inverted.posting_lists import DecodedPostings, Postings
+from pyspark_lance.table.index.inverted.segments import TextPartition, TextSegment
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer, Tokens
 from pyspark_lance.table.nearest.live_rows import LiveRows, MatchingScan
 from pyspark_lance.table.scan.scan_task import ScanTask
@@ -40,8 +39,6 @@ Pairs = tuple[_Numbers, _Numbers]
 """Documents and positions in them, ascending as pairs."""
 # Postings that are scored faster all at once than block by block.
 _SMALL_POSTING_COUNT: Final = 1 << 13
-# Candidates that are a larger share of all documents are numbered in an array of all documents.
-_DENSE_SHARE: Final = 16
 # Rows to look up for each row that is wanted, as some are deleted; so many times more at each try.
 _CANDIDATES_BY_ROW: Final = 8
 _PLACE_BITS: Final = 32
@@ -91,7 +88,7 @@ class _LeafSearch:
         terms = self._leaf.indexed
         if terms.is_empty:
             return NO_ROWS
-        numbers = token_numbers(self._partition.tokens, terms.tokens)
+        numbers = self._partition.token_numbers(terms.tokens)
         if self._leaf.needs_all and len(_groups_of(terms, numbers >= 0)) < terms.num_groups:
             return NO_ROWS
         distinct = np.unique(numbers[numbers >= 0])
@@ -146,52 +143,44 @@ class _LeafSearch:
         by_term = [postings.get(number) for number in numbers.tolist()]
         candidates = self._candidates(by_term)
         if self._leaf.positions is not None:
-            lists = {one.number: one for one in self._partition.posting_lists(distinct)}
-            candidates = self._with_phrase([lists.get(one) for one in numbers.tolist()], candidates)
+            candidates = self._with_phrase(by_term, candidates)
         if not len(candidates):
             return NO_ROWS
         documents = self._partition.documents(candidates)
         scores = self._scores(by_term, candidates, documents.lengths)
         return _live_rows(live, documents.row_ids, scores, k)
 
-    def _candidates(self, by_term: Sequence[Posting | None]) -> _Numbers:
+    def _candidates(self, by_term: Sequence[DecodedPostings | None]) -> _Numbers:
         """The documents with one of the words, or with all; ascending."""
-        groups: dict[int, list[Posting]] = {}
+        groups: dict[int, list[DecodedPostings]] = {}
         for group, posting in zip(self._leaf.indexed.groups, by_term, strict=True):
             if posting is not None:
                 groups.setdefault(group, []).append(posting)
         size = self._partition.facts.num_documents
-        of_groups = [_union(postings, size) for postings in groups.values()]
         if not self._leaf.needs_all:
             return _union([one for postings in groups.values() for one in postings], size)
-        of_groups.sort(key=len)
-        found = of_groups[0]
-        for other in of_groups[1:]:
-            found = found[_find_indices(other, found) >= 0]
+        first, *others = sorted(groups.values(), key=_num_postings)
+        found = _union(first, size)
+        for alternatives in others:
+            has_word = alternatives[0].frequencies_in(found) > 0
+            for posting in alternatives[1:]:
+                has_word |= posting.frequencies_in(found) > 0
+            found = found[has_word]
         return found
 
     def _scores(
-        self, by_term: Sequence[Posting | None], documents: _Numbers, lengths: NDArray[np.uint32]
+        self,
+        by_term: Sequence[DecodedPostings | None],
+        documents: _Numbers,
+        lengths: NDArray[np.uint32],
     ) -> NDArray[np.float32]:
         statistics = self._leaf.statistics
         norms = document_norms(self._partition, statistics, lengths)
         scores = np.zeros(len(documents), np.float32)
-        place_of: NDArray[np.int64] | None = None
-        if len(documents) * _DENSE_SHARE > self._partition.facts.num_documents:
-            place_of = np.full(self._partition.facts.num_documents, -1, np.int64)
-            place_of[documents] = np.arange(len(documents))
         for weight, posting in zip(statistics.weights(), by_term, strict=True):
-            if posting is None:
-                continue
-            if place_of is not None:
-                places = place_of[posting.documents]
-                here = places >= 0
-                places, frequencies = places[here], posting.frequencies[here]
-            else:
-                own = _find_indices(posting.documents, documents)
-                places = np.flatnonzero(own >= 0)
-                frequencies = posting.frequencies[own[places]]
-            scores[places] += term_scores(weight, frequencies, norms[places])
+            if posting is not None:
+                # A word that a document does not have adds 0.
+                scores += term_scores(weight, posting.frequencies_in(documents), norms)
         return scores
 
     def _with_phrase(self, by_term: Sequence[Postings | None], candidates: _Numbers) -> _Numbers:
@@ -243,7 +232,15 @@ def documents_with_phrase(
     for word in range(1, len(words)):
         gap = positions[word] - positions[word - 1]
         keys = _order_positions(words[word])
-        own, places = keys & ~_PLACE, keys & _PLACE
+        places = keys & _PLACE
+        if slop == 0:
+            # A key of the word before, in the same document if the place is not negative.
+            wanted = keys - gap
+            found = np.minimum(np.searchsorted(before, wanted), len(before) - 1)
+            is_behind = before[found] == wanted if len(before) else np.zeros(len(keys), np.bool_)
+            before = keys[is_behind & (places >= gap)]
+            continue
+        own = keys & ~_PLACE
         # Where the word before may be: between these two, and in the same document.
         first = np.searchsorted(before, own | np.maximum(places - gap - slop, 0))
         last = np.searchsorted(before, own | np.maximum(places - gap, 0), "right")
@@ -261,24 +258,19 @@ def _groups_of(terms: Terms, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.unique(np.array(terms.groups, np.int64)[chosen])
 
 
-def _union(postings: Sequence[Posting], size: int) -> _Numbers:
+def _num_postings(postings: Sequence[DecodedPostings]) -> int:
+    return sum(posting.length for posting in postings)
+
+
+def _union(postings: Sequence[DecodedPostings], size: int) -> _Numbers:
     """The documents of some tokens, ascending."""
     distinct = list({posting.number: posting for posting in postings}.values())
     if len(distinct) == 1:
-        return distinct[0].documents
+        return distinct[0].documents.astype(np.int64)
     mask = np.zeros(size, np.bool_)
     for posting in distinct:
         mask[posting.documents] = True
     return np.flatnonzero(mask)
-
-
-def _find_indices(known: _Numbers, wanted: _Numbers) -> _Numbers:
-    """Return the index of each of ``wanted`` in the ascending ``known``; -1 for missing ones."""
-    if known is wanted:
-        return np.arange(len(wanted))
-    places = np.searchsorted(known, wanted)
-    places[places == len(known)] = 0
-    return np.where(known[places] == wanted, places, -1)
 
 
 # So many rows are held before those that cannot be among the best are dropped.

@@ -8,13 +8,13 @@ of its words, in the order of how much they can add to a score, so no document i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.table.index.inverted.posting_lists import PostingList, Postings
+from pyspark_lance.table.index.inverted.posting_lists import DecodedPostings, PostingList, Postings
 from pyspark_lance.table.index.inverted.segments import TextPartition
 from pyspark_lance.table.nearest.live_rows import LiveRows
 from pyspark_lance.table.text.scoring import (
@@ -36,6 +36,7 @@ _SLACK: Final = np.float32(1 - 1e-5)
 _MAX_FLOAT: Final = float(np.finfo(np.float32).max)
 _FIRST_BLOCKS: Final = 4
 _MAX_BLOCKS: Final = 1 << 12
+_GROWTH: Final = 4
 # Documents that are scored before all others, for each row that is wanted.
 _PROBED_BY_ROW: Final = 4
 
@@ -52,6 +53,16 @@ class ScoredTerm:
     limits: _Floats  # Of the scores of the token in each block.
     highest: float
 
+    @property
+    def is_fast(self) -> bool:
+        """Whether frequencies are found in an array of all documents."""
+        return isinstance(self.postings, DecodedPostings) and self.postings.by_document is not None
+
+    def limits_of(self, documents: _Numbers) -> _Floats:
+        """Return the limits of the scores of the token in some documents, by their blocks."""
+        blocks = self.postings.blocks_of(documents)
+        return np.where(blocks < 0, 0, self.limits[blocks])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Candidates:
@@ -59,20 +70,45 @@ class _Candidates:
 
     documents: _Numbers  # Ascending.
     norms: _Floats
-    limits: _Floats  # Of their scores.
-    frequencies: dict[int, _Numbers]  # Of the tokens that are known, by their numbers.
+    known: _Floats  # The sum of the scores of the tokens whose frequencies are known.
+    frequencies: dict[int, NDArray[np.integer]]  # Of these tokens, by their numbers.
+    assumed: dict[int, _Floats]  # Limits of the scores of other tokens, by their numbers.
 
     def __len__(self) -> int:
         return len(self.documents)
 
+    def limits(self) -> _Floats:
+        """Return the limits of their scores."""
+        # Sums of what is left only: a difference would lose the digits of small scores.
+        return sum(self.assumed.values(), self.known)
+
+    def assume(self, term: ScoredTerm) -> _Candidates:
+        """Add the limits of a token."""
+        limits = term.limits_of(self.documents)
+        return replace(self, assumed={**self.assumed, term.postings.number: limits})
+
+    def look_up(self, term: ScoredTerm) -> _Candidates:
+        """Find out how often they have a token."""
+        number = term.postings.number
+        often = term.postings.frequencies_in(self.documents)
+        return replace(
+            self,
+            known=self.known + term_scores(term.weight, often, self.norms),
+            frequencies={**self.frequencies, number: often},
+            assumed={key: limits for key, limits in self.assumed.items() if key != number},
+        )
+
     def at(self, chosen: NDArray[np.bool_]) -> _Candidates:
-        if chosen.all():
+        """Select some of them."""
+        places = np.flatnonzero(chosen)
+        if len(places) == len(self):
             return self
         return _Candidates(
-            self.documents[chosen],
-            self.norms[chosen],
-            self.limits[chosen],
-            {number: known[chosen] for number, known in self.frequencies.items()},
+            self.documents[places],
+            self.norms[places],
+            self.known[places],
+            {number: often[places] for number, often in self.frequencies.items()},
+            {number: limits[places] for number, limits in self.assumed.items()},
         )
 
 
@@ -150,7 +186,7 @@ class TopDocuments:
             if end <= start:
                 return
             self._search_blocks(np.sort(order[start:end]), term, before, after)
-            start, size = end, min(2 * size, _MAX_BLOCKS)
+            start, size = end, min(_GROWTH * size, _MAX_BLOCKS)
 
     def _search_blocks(
         self,
@@ -160,44 +196,57 @@ class TopDocuments:
         after: Sequence[ScoredTerm],
     ) -> None:
         documents, frequencies = term.postings.decode(blocks)
-        if self._live.has_condition:
-            _, is_live = self._live.addresses_of(self._partition.documents(documents).row_ids)
-            documents, frequencies = documents[is_live], frequencies[is_live]
-        if not len(documents):
-            return
+        for other in after if self._needs_all else ():
+            if other.is_fast:
+                places = np.flatnonzero(other.postings.frequencies_in(documents))
+                documents, frequencies = documents[places], frequencies[places]
         norms = self._norms(documents)
-        limits = term_scores(term.weight, frequencies, norms)
-        for other in after:
-            limits += np.where((of := other.postings.blocks_of(documents)) < 0, 0, other.limits[of])
-        some = _Candidates(documents, norms, limits, {term.postings.number: frequencies})
+        scores = term_scores(term.weight, frequencies, norms)
+        some = _Candidates(documents, norms, scores, {term.postings.number: frequencies}, {})
+        some = some.at(scores + np.float32(sum(one.highest for one in after)) >= self._least)
+        if self._live.has_condition:
+            _, is_live = self._live.addresses_of(self._partition.documents(some.documents).row_ids)
+            some = some.at(is_live)
+        frequent = [one for one in after if one.is_fast]
+        rare = [one for one in after if not one.is_fast]
+        most = sum(one.highest for one in after)
+        for other in frequent:
+            most -= other.highest
+            some = self._look_up(some, other, most)
+        for other in rare:
+            some = some.assume(other)
+        limits = some.limits()
         probed = _PROBED_BY_ROW * self._k
         if np.isinf(self._least) and len(some) > 2 * probed and self._keep_phrase is None:
             least = np.partition(limits, len(some) - probed)[len(some) - probed]
             is_probed = limits >= least
-            self._score(some.at(is_probed), before, after)
-            some = some.at(~is_probed)
-        self._score(some, before, after)
+            self._score(some.at(is_probed), before, rare)
+            some, limits = some.at(~is_probed), limits[~is_probed]
+        self._score(some.at(limits >= self._least), before, rare)
+
+    def _look_up(self, some: _Candidates, term: ScoredTerm, most: float) -> _Candidates:
+        """Find out how often documents have a token; keep those that may be among the best.
+
+        ``most``: that tokens may add whose limits are not assumed.
+        """
+        if not len(some):
+            return some
+        some = some.look_up(term)
+        kept = some.limits() + np.float32(most) >= self._least
+        return some.at(
+            kept & (some.frequencies[term.postings.number] > 0) if self._needs_all else kept
+        )
 
     def _score(
         self, some: _Candidates, before: Sequence[ScoredTerm], after: Sequence[ScoredTerm]
     ) -> None:
-        some = some.at(some.limits >= self._least)
+        """Add the best documents, of which the frequencies of the tokens ``after`` are unknown."""
         for other in after:
-            if not len(some):
-                return
-            blocks = other.postings.blocks_of(some.documents)
-            assumed = np.where(blocks < 0, 0, other.limits[blocks])
-            often = other.postings.frequencies_in(some.documents, blocks)
-            limits = some.limits - assumed + term_scores(other.weight, often, some.norms)
-            known = {**some.frequencies, other.postings.number: often}
-            some = _Candidates(some.documents, some.norms, limits, known)
-            kept = limits >= self._least
-            some = some.at(kept & (often > 0) if self._needs_all else kept)
+            some = self._look_up(some, other, 0)
         for other in before:
             if not len(some):
                 return
-            blocks = other.postings.blocks_of(some.documents)
-            some = some.at(other.postings.frequencies_in(some.documents, blocks) == 0)
+            some = some.at(other.postings.frequencies_in(some.documents) == 0)
         if len(some) and self._keep_phrase is not None:
             some = some.at(self._keep_phrase(some.documents))
         if len(some):
@@ -217,7 +266,7 @@ class TopDocuments:
 
     def _norms(self, documents: _Numbers) -> _Floats:
         return document_norms(
-            self._partition, self._statistics, self._partition.documents(documents).lengths
+            self._partition, self._statistics, self._partition.document_lengths(documents)
         )
 
 

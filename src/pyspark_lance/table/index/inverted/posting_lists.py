@@ -6,7 +6,7 @@ DecodedPostings: the same of a token that is searched often, in a few bytes for 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,13 @@ from numpy.typing import NDArray
 from pyspark_lance.table.index.inverted.posting_codec import PostingFormat, decode_blocks
 
 _Numbers = NDArray[np.int64]
+# A token in a larger share of the documents has an array of all of them.
+_FREQUENT_SHARE: Final = 32
+
+
+def is_frequent(length: int, num_documents: int) -> bool:
+    """Return whether a decoded token has an array of all documents, to find its frequencies."""
+    return length * _FREQUENT_SHARE >= num_documents
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,10 +63,12 @@ class Postings(Protocol):
     def blocks_of(self, documents: _Numbers) -> _Numbers:
         """Return the only block that may have each document; -1 for those before the first."""
 
-    def frequencies_in(self, documents: _Numbers, blocks: _Numbers) -> _Numbers:
+    def frequencies_in(
+        self, documents: _Numbers, blocks: _Numbers | None = None
+    ) -> NDArray[np.integer]:
         """Return how often each document has the token, possibly 0.
 
-        ``documents``: ascending; ``blocks``: of each, by ``blocks_of``.
+        ``documents``: ascending; ``blocks``: of each, by ``blocks_of``, if they are known.
         """
 
 
@@ -116,11 +125,14 @@ class PostingList(_Blocks):
         """Return all documents, and the frequency of the token in each."""
         return self.decode(np.arange(len(self.firsts)))
 
-    def frequencies_in(self, documents: _Numbers, blocks: _Numbers) -> _Numbers:
+    def frequencies_in(
+        self, documents: _Numbers, blocks: _Numbers | None = None
+    ) -> NDArray[np.integer]:
         """Return how often each document has the token, possibly 0.
 
-        ``documents``: ascending; ``blocks``: of each, by ``blocks_of``.
+        ``documents``: ascending; ``blocks``: of each, by ``blocks_of``, if they are known.
         """
+        blocks = self.blocks_of(documents) if blocks is None else blocks
         is_new = np.empty(len(blocks), np.bool_)
         is_new[:1] = blocks[:1] >= 0
         np.not_equal(blocks[1:], blocks[:-1], out=is_new[1:])
@@ -142,17 +154,31 @@ class DecodedPostings(_Blocks):
     block_size: int
     documents: NDArray[np.uint32]  # Ascending.
     frequencies: NDArray[np.unsignedinteger]  # Of the smallest type that has them.
+    # The frequency in each document of the partition, possibly 0; None for rare tokens.
+    by_document: NDArray[np.unsignedinteger] | None = None
 
     @classmethod
-    def of(cls, postings: PostingList) -> DecodedPostings:
-        """Decode a posting list."""
-        documents, frequencies = postings.decode_all()
+    def of(
+        cls, postings: PostingList, documents: _Numbers, frequencies: _Numbers, num_documents: int
+    ) -> DecodedPostings:
+        """Store all documents of a posting list in few bytes.
+
+        ``num_documents``: of the partition; more than all of ``documents``.
+        """
+        often: NDArray[np.unsignedinteger] = frequencies.astype(
+            np.min_scalar_type(int(frequencies.max(initial=0)))
+        )
+        by_document: NDArray[np.unsignedinteger] | None = None
+        if is_frequent(postings.length, num_documents):
+            by_document = np.zeros(num_documents, often.dtype)
+            by_document[documents] = often
         return cls(
             postings.number,
             postings.firsts,
             postings.kind.block_size,
             documents.astype(np.uint32),
-            frequencies.astype(np.min_scalar_type(int(frequencies.max(initial=0)))),
+            often,
+            by_document,
         )
 
     @property
@@ -163,7 +189,8 @@ class DecodedPostings(_Blocks):
     @property
     def nbytes(self) -> int:
         """About how much memory it takes."""
-        return int(self.documents.nbytes + self.frequencies.nbytes + self.firsts.nbytes)
+        dense = 0 if self.by_document is None else self.by_document.nbytes
+        return int(self.documents.nbytes + self.frequencies.nbytes + self.firsts.nbytes + dense)
 
     def decode(self, blocks: _Numbers) -> tuple[_Numbers, _Numbers]:
         """Return the documents of some blocks, ascending, and the frequency of the token in each.
@@ -185,8 +212,12 @@ class DecodedPostings(_Blocks):
         """Return all documents, and the frequency of the token in each."""
         return self.documents.astype(np.int64), self.frequencies.astype(np.int64)
 
-    def frequencies_in(self, documents: _Numbers, blocks: _Numbers) -> _Numbers:
+    def frequencies_in(
+        self, documents: _Numbers, blocks: _Numbers | None = None
+    ) -> NDArray[np.integer]:
         """Return how often each document has the token, possibly 0."""
+        if self.by_document is not None:
+            return self.by_document[documents]
         places, is_there = self.places_of(documents)
         found = np.zeros(len(documents), np.int64)
         found[is_there] = self.frequencies[places]
@@ -196,6 +227,9 @@ class DecodedPostings(_Blocks):
         """Return the places of those of some documents that have the token, and which these are."""
         if not self.length:
             return np.empty(0, np.int64), np.zeros(len(documents), np.bool_)
+        if self.by_document is not None:
+            is_there = self.by_document[documents] > 0
+            return self.documents.searchsorted(documents[is_there].astype(np.uint32)), is_there
         wanted = documents.astype(np.uint32)
         places = np.searchsorted(self.documents, wanted)
         places[places == self.length] = 0

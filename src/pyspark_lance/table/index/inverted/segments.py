@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import numpy as np
@@ -40,6 +41,7 @@ from pyspark_lance.table.index.inverted.posting_lists import (
     Impacts,
     PostingList,
     Postings,
+    is_frequent,
 )
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.token_sets import ArrowTokens, FstTokens, TokenSet
@@ -52,6 +54,8 @@ _FIXED_TAIL: Final = "fixed32_v1"
 _SHARED_STREAM: Final = "shared_stream_v2"
 _PACKED_DELTAS: Final = "packed_delta_v1"
 _KEPT_BYTES: Final = 256 << 20
+# At least so many decoded tokens are kept.
+_MIN_KEPT: Final = 4
 _KEPT_COUNTS: Final = 1 << 17
 # Rows of documents that are taken one by one, if they are not a larger share of all.
 _TAKEN_SHARE: Final = 32
@@ -60,8 +64,6 @@ _DOCUMENT_BYTES: Final = 12
 _DECODED_BYTES: Final = 5
 # Bytes of decoded positions for each byte of a stream.
 _POSITION_GROWTH: Final = 8
-# Of a posting list in memory, beside its arrays.
-_POSTING_BYTES: Final = 512
 _Numbers = NDArray[np.int64]
 _Floats = NDArray[np.float32]
 
@@ -114,20 +116,6 @@ class TextSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Posting:
-    """The documents of a token."""
-
-    number: int  # Of the token.
-    documents: _Numbers  # Ascending.
-    frequencies: _Numbers
-
-    @property
-    def nbytes(self) -> int:
-        """About how much memory it takes."""
-        return int(self.documents.nbytes + self.frequencies.nbytes) + _POSTING_BYTES
-
-
-@dataclass(frozen=True, slots=True)
 class StoredTerms:
     """Some tokens, ascending by their bytes, and their documents."""
 
@@ -173,7 +161,7 @@ def _new_cache() -> RecentlyUsed[_HasSize]:
     return RecentlyUsed(_KEPT_BYTES, lambda value: value.nbytes)
 
 
-_Entry = TypeVar("_Entry", Posting, PostingList)
+_Entry = TypeVar("_Entry", DecodedPostings, PostingList)
 _Decoded = TypeVar("_Decoded", DecodedPostings, DecodedPositions)
 
 
@@ -304,6 +292,19 @@ class TextPartition:
         numbers = batch.column(names.index("_token_id"))
         return ArrowTokens(batch.column(names.index("_token")), numbers)
 
+    def token_numbers(self, wanted: Sequence[str]) -> _Numbers:
+        """The number of each token, -1 for those that are not there."""
+        found = []
+        for token in wanted:
+            key = self._entry.uuid, self.facts.number, "token", token
+            number = self._counts.get(key)
+            if number is None:
+                known = self.tokens.number_of(token)
+                number = -1 if known is None else known
+                self._counts.put(key, number)
+            found.append(number)
+        return np.array(found, np.int64)
+
     def document_counts(self, numbers: _Numbers) -> _Numbers:
         """Return the number of documents that contain each of some tokens."""
         kept = [self._counts.get(self._posting_key(number)) for number in numbers.tolist()]
@@ -315,9 +316,9 @@ class TextPartition:
                 self._counts.put(self._posting_key(int(numbers[place])), int(counts[place]))
         return counts
 
-    def postings(self, numbers: _Numbers) -> list[Posting]:
+    def postings(self, numbers: _Numbers) -> list[DecodedPostings]:
         """The documents of each of some tokens."""
-        return self._cached(numbers, self._posting_key, self._decode_lists, Posting)
+        return self._cached(numbers, self._decoded_key, self._decode_lists, DecodedPostings)
 
     def _posting_key(self, number: int) -> tuple[object, ...]:
         return self._entry.uuid, self.facts.number, number
@@ -325,6 +326,9 @@ class TextPartition:
     def posting_lists(self, numbers: _Numbers) -> list[PostingList]:
         """The encoded documents of each of some tokens."""
         return self._cached(numbers, self._list_key, self._read_postings, PostingList)
+
+    def _decoded_key(self, number: int) -> tuple[object, ...]:
+        return *self._list_key(number), "decoded"
 
     def _list_key(self, number: int) -> tuple[object, ...]:
         return self._entry.uuid, self.facts.number, number, "list"
@@ -346,7 +350,7 @@ class TextPartition:
         assert len(found) == len(kept)
         return found
 
-    def _decode_lists(self, numbers: _Numbers) -> Iterator[Posting]:
+    def _decode_lists(self, numbers: _Numbers) -> Iterator[DecodedPostings]:
         """Decode the documents of some tokens; impacts are not read for that."""
         kept = {number: self._kept.get(self._list_key(number)) for number in numbers.tolist()}
         lists = [one for one in kept.values() if isinstance(one, PostingList)]
@@ -354,9 +358,7 @@ class TextPartition:
         if missing:
             lists += self._read_postings(np.array(missing, np.int64), with_impacts=False)
         for one in lists:
-            documents, frequencies = one.decode_all()
-            self._check(documents)
-            yield Posting(one.number, documents, frequencies)
+            yield self._decoded(one)
 
     def _read_postings(self, numbers: _Numbers, *, with_impacts: bool = True) -> list[PostingList]:
         lengths = self.document_counts(numbers).tolist()
@@ -381,16 +383,19 @@ class TextPartition:
 
     def searchable(self, postings: PostingList) -> Postings:
         """Return postings as they are searched fastest: decoded as a whole once that pays."""
-
-        def decode() -> DecodedPostings:
-            found = DecodedPostings.of(postings)
-            self._check(found.documents)
-            return found
-
-        key = *self._list_key(postings.number), "decoded"
+        key = self._decoded_key(postings.number)
         size, blocks = postings.length * _DECODED_BYTES, len(postings.firsts)
-        whole = self._decode_whole(key, size, postings.decoded, blocks, decode)
+        if is_frequent(postings.length, self.facts.num_documents):
+            size += self.facts.num_documents
+        whole = self._decode_whole(
+            key, size, postings.decoded, blocks, partial(self._decoded, postings)
+        )
         return postings if whole is None else whole
+
+    def _decoded(self, postings: PostingList) -> DecodedPostings:
+        documents, frequencies = postings.decode_all()
+        self._check(documents)
+        return DecodedPostings.of(postings, documents, frequencies, self.facts.num_documents)
 
     def _decode_whole(
         self,
@@ -406,7 +411,7 @@ class TextPartition:
         """
         found = self._kept.get(key)
         if found is None:
-            if size > _KEPT_BYTES // 8 or decoded.count < blocks:
+            if size > _KEPT_BYTES // _MIN_KEPT or decoded.count < blocks:
                 return None
             found = decode()
             decoded.count = 0  # if it is evicted, searches have to need it again
@@ -567,20 +572,36 @@ class TextPartition:
 
         The first query reads them one by one if it needs few; later queries read and cache all.
         """
+        every = self._every_document(len(numbers))
+        if every is None:
+            return _documents(self._documents_file(), numbers)
+        return Documents(every.row_ids[numbers], every.lengths[numbers])
+
+    def document_lengths(self, numbers: _Numbers) -> NDArray[np.uint32]:
+        """Return the numbers of tokens of some documents, ascending; see ``documents``."""
+        every = self._every_document(len(numbers))
+        if every is None:
+            return plain_numbers(self._documents_file().take("_num_tokens", numbers))
+        return every.lengths[numbers]
+
+    def _every_document(self, num_needed: int) -> Documents | None:
+        """All documents, None as long as reading them one by one costs less."""
         key = self._entry.uuid, self.facts.number, "documents"
         every = self._kept.get(key)
         if every is None:
-            file = IndexFile.open(self._files, self._entry, _file_of(self.facts.number, "docs"))
-            self._num_taken += len(numbers)
+            self._num_taken += num_needed
             is_new = self._counts.get(key) in (None, self._mark)
             is_large = self.facts.num_documents * _DOCUMENT_BYTES > _KEPT_BYTES // 2
             if (is_new or is_large) and self._num_taken * _TAKEN_SHARE < self.facts.num_documents:
                 self._counts.put(key, self._mark)
-                return _documents(file, numbers)
-            every = _documents(file, None)
+                return None
+            every = _documents(self._documents_file(), None)
             self._kept.put(key, every)
         assert isinstance(every, Documents)
-        return Documents(every.row_ids[numbers], every.lengths[numbers])
+        return every
+
+    def _documents_file(self) -> IndexFile:
+        return IndexFile.open(self._files, self._entry, _file_of(self.facts.number, "docs"))
 
     def _open_file(self) -> IndexFile:
         if self._postings is None:

@@ -300,9 +300,3 @@ class FstTokens:
 def _utf8_length(first: int) -> int:
     """Bytes of a character, by its first."""
     return 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-
-
-def token_numbers(tokens: TokenSet, wanted: Sequence[str]) -> NDArray[np.int64]:
-    """The number of each token, -1 for those that are not there."""
-    found = [tokens.number_of(token) for token in wanted]
-    return np.array([-1 if number is None else number for number in found], np.int64)

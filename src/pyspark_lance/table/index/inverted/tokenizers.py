@@ -17,7 +17,7 @@ import threading
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -40,12 +40,13 @@ ASCII_FORMS: Final = dict(zip(_LETTERS, re.split(" ", _FORMS), strict=True))
 # Lance stems by Snowball 3; Snowball 2 has other stems.
 _MIN_SNOWBALL: Final = (3, 1)
 _MAX_KEPT: Final = 1 << 20
+_MAX_KEPT_OF_QUERIES: Final = 1 << 16
 
 
 class TokenFilters:
     """The filters of a tokenizer; equal words have equal tokens."""
 
-    def __init__(self, options: TokenizerOptions) -> None:
+    def __init__(self, options: TokenizerOptions, max_kept: int = _MAX_KEPT) -> None:
         """Load the stemmer and the stop words.
 
         Raises:
@@ -56,13 +57,14 @@ class TokenFilters:
         self._stop_words = _stop_words(options) if options.remove_stop_words else frozenset()
         self._fold = options.ascii_folding
         self._kept: dict[str, str | None] = {}
+        self._max_kept = max_kept
 
     def apply(self, word: str) -> str | None:
         """Return the token of a word, None if it has none."""
         try:
             return self._kept[word]
         except KeyError:
-            if len(self._kept) >= _MAX_KEPT:
+            if len(self._kept) >= self._max_kept:
                 self._kept.clear()
             token = self._kept[word] = self._apply(word)
             return token
@@ -142,6 +144,7 @@ def _stop_words(options: TokenizerOptions) -> frozenset[str]:
 _Numbers = NDArray[np.int64]
 _Flags = NDArray[np.bool_]
 # Lance splits at ASCII white space only.
+_ASCII_WORD: Final = re.compile("[0-9A-Za-z]+")
 _SPACES: Final = np.frombuffer(b"\t\n\x0c\r ", np.uint8)
 # The words of fuzzy queries, and of columns without an index.
 PLAIN: Final = TokenizerOptions(
@@ -176,9 +179,12 @@ class _Words:
 
 
 class Tokenizer:
-    """Tokenizer of texts by the given options."""
+    """Tokenizer of texts by the given options.
 
-    def __init__(self, options: TokenizerOptions) -> None:
+    ``max_kept``: so many distinct words are remembered with their tokens.
+    """
+
+    def __init__(self, options: TokenizerOptions, max_kept: int = _MAX_KEPT) -> None:
         """Load stemmer and stop words.
 
         Raises:
@@ -186,7 +192,7 @@ class Tokenizer:
         """
         options.check_supported()
         self.options = options
-        self._filters = TokenFilters(options)
+        self._filters = TokenFilters(options, max_kept)
 
     def tokenize(self, texts: pa.Array) -> Tokens:
         """Tokens of strings or lists of strings; nulls have none.
@@ -206,9 +212,22 @@ class Tokenizer:
 
     def tokenize_text(self, text: str) -> list[tuple[str, int]]:
         """The tokens of one text with their positions."""
+        if self.options.base_tokenizer == "simple" and text.isascii():
+            return self._ascii_tokens(text)
         found = self.tokenize(single_value(text.encode(), pa.large_string()))
         pairs = zip(found.codes.tolist(), found.positions.tolist(), strict=True)
         return [(found.terms[code], position) for code, position in pairs]
+
+    def _ascii_tokens(self, text: str) -> list[tuple[str, int]]:
+        """The same as ``tokenize`` finds, without arrays, which cost more for a few words."""
+        limit = self.options.max_token_length
+        found = []
+        for position, word in enumerate(_ASCII_WORD.findall(text)):
+            is_short = limit is None or len(word) < limit
+            token = self._filters.apply(word) if is_short else None
+            if token is not None:
+                found.append((token, position))
+        return found
 
     def _words(self, texts: pa.LargeStringArray) -> _Words:
         kind = self.options.base_tokenizer
@@ -230,6 +249,12 @@ class Tokenizer:
         tokens = map(apply, words.to_pylist())
         codes = [-1 if token is None else add(token, len(terms)) for token in tokens]
         return np.array(codes, np.int32), list(terms)
+
+
+@lru_cache(maxsize=16)
+def shared_tokenizer(options: TokenizerOptions) -> Tokenizer:
+    """Return the tokenizer of all queries of this process; see ``Tokenizer``."""
+    return Tokenizer(options, _MAX_KEPT_OF_QUERIES)
 
 
 def _strings(texts: pa.Array) -> pa.LargeStringArray:

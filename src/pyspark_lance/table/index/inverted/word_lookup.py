@@ -20,7 +20,6 @@ from pyspark_lance.predicate.single_column import required_words
 from pyspark_lance.table.index.index_file import ColumnQuery, Limits
 from pyspark_lance.table.index.inverted.segments import TextPartition, open_text_segment
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
-from pyspark_lance.table.index.inverted.token_sets import token_numbers
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -84,7 +83,7 @@ def _keeps_words(options: TokenizerOptions) -> bool:
 
 def _rows_with(partition: TextPartition, tokens: list[str], most: int) -> NDArray[np.uint64] | None:
     """Return the names of the rows of a partition with all tokens; None for too many."""
-    numbers = token_numbers(partition.tokens, tokens)
+    numbers = partition.token_numbers(tokens)
     if (numbers < 0).any():
         return np.empty(0, np.uint64)
     counts = partition.document_counts(numbers)
@@ -94,7 +93,7 @@ def _rows_with(partition: TextPartition, tokens: list[str], most: int) -> NDArra
     worthwhile = counts <= max(_FREE_DOCUMENTS, least * _MOST_TIMES)
     postings = partition.postings(numbers[worthwhile])
     postings.sort(key=lambda posting: len(posting.documents))
-    documents = postings[0].documents
+    documents = postings[0].documents.astype(np.int64)
     for posting in postings[1:]:
-        documents = np.intersect1d(documents, posting.documents, assume_unique=True)
+        documents = documents[posting.frequencies_in(documents) > 0]
     return partition.documents(documents).row_ids
