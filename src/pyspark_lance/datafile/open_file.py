@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from pyspark_lance.datafile.file_metadata import ColumnInfo, FileMetadata, PageInfo
@@ -34,7 +35,7 @@ class JoinedMetadata:
         self.num_columns = parts[0].num_columns
         self.version = parts[0].version
         self._parts = parts
-        self._origins = origins
+        self.origins = origins
         self._columns: dict[int, ColumnInfo] = {}
 
     @property
@@ -47,7 +48,7 @@ class JoinedMetadata:
         if index not in self._columns:
             pages = [
                 _shift_page(page, origin)
-                for part, origin in zip(self._parts, self._origins, strict=True)
+                for part, origin in zip(self._parts, self.origins, strict=True)
                 for page in part.column(index).pages
             ]
             first = self._parts[0].column(index)
@@ -55,6 +56,11 @@ class JoinedMetadata:
                 first.encoding_type_url, first.encoding_bytes, tuple(pages)
             )
         return self._columns[index]
+
+    @cached_property
+    def retained_bytes(self) -> int:
+        """Approximate memory that this and the parts take, once columns were read."""
+        return 2 * sum(part.retained_bytes for part in self._parts)
 
     def require_rows(self, index: int, name: str, slots_per_row: int) -> None:
         """Check that a column has as many rows as the file, in each of them."""
@@ -178,6 +184,28 @@ class OpenFile(FileBytes):
             if not 0 <= start <= end <= size:
                 raise too_short(self.store.uri, self.path, start, end, size)
         return [content[start:end] for start, end in ranges]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedFiles(OpenFile):
+    """Files that are read as one, but whose bytes stay where they are."""
+
+    parts: tuple[OpenFile, ...] = ()
+    origins: tuple[int, ...] = ()  # The start of each in the positions of ``metadata``.
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
+        """The bytes of each range, in the order given."""
+        places: dict[int, list[int]] = {}
+        for place, wanted in enumerate(ranges):
+            number = bisect.bisect_right(self.origins, wanted.start) - 1
+            places.setdefault(number, []).append(place)
+        found: list[Buffer] = [b""] * len(ranges)
+        for number, own in places.items():
+            by = self.origins[number]
+            moved = [ByteRange(ranges[place].start - by, ranges[place].end - by) for place in own]
+            for place, content in zip(own, self.parts[number].fetch(moved), strict=True):
+                found[place] = content
+        return found
 
 
 @dataclass(frozen=True, slots=True)

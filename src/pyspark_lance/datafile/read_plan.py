@@ -47,9 +47,13 @@ class PageStarts:
 
     def pages_of(self, rows: RowRanges) -> Iterable[int]:
         """The pages that hold requested rows, ascending."""
-        if not rows.is_single:
-            return [page for page, _ in self.split(rows)]
         bounds = self.starts[1:]
+        if not rows.is_single:
+            firsts = bounds.searchsorted(rows.starts, side="right")
+            if (firsts != bounds.searchsorted(rows.ends - 1, side="right")).any():
+                return [page for page, _ in self.split(rows)]
+            found: list[int] = np.unique(firsts).tolist()
+            return found
         first, last = bounds.searchsorted((rows.start, rows.end - 1), side="right").tolist()
         return range(first, last + 1)
 

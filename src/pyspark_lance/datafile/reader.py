@@ -25,7 +25,7 @@ from pyspark_lance.datafile.blob_values import fetch_v2
 from pyspark_lance.datafile.field_io import FieldReader
 from pyspark_lance.datafile.file_metadata import FileMetadata, read_tail
 from pyspark_lance.datafile.footer import file_version_of
-from pyspark_lance.datafile.open_file import ExternalBlobs, JoinedMetadata, OpenFile
+from pyspark_lance.datafile.open_file import ExternalBlobs, JoinedFiles, JoinedMetadata, OpenFile
 from pyspark_lance.datafile.read_plan import StoredPages, Windows
 from pyspark_lance.datafile.v0_1.metadata import LegacyFile, LegacyMetadata
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
@@ -97,26 +97,29 @@ class DataFileReader:
         they must be read one by one: of 2.0 or before, not small, not of one version, or with other
         numbers of columns.
         """
-        parts: list[FileMetadata] = []
-        contents: list[memoryview] = []
-        for reader in files:
-            file = reader._file
-            if not isinstance(file, OpenFile) or file.content is None:
-                return None
-            assert isinstance(file.metadata, FileMetadata)
-            parts.append(file.metadata)
-            contents.append(file.content)
-        kinds = {(part.version, part.num_columns) for part in parts}
-        if len(kinds) != 1 or parts[0].version == "2.0":
+        parts = _joinable(files)
+        contents = [part.content for part in parts if part.content is not None]
+        if not parts or len(contents) < len(parts):
             return None
-        sizes = [-(-len(content) // _ALIGNMENT) * _ALIGNMENT for content in contents]
-        *origins, end = accumulate(sizes, initial=0)
-        joined = memoryview(bytearray(end))
-        for content, origin in zip(contents, origins, strict=True):
+        metadata = _joined_metadata(parts)
+        joined = memoryview(bytearray(metadata.file_size))
+        for content, origin in zip(contents, metadata.origins, strict=True):
             joined[origin : origin + len(content)] = content
-        metadata = JoinedMetadata(parts, origins, end)
-        first = files[0]._file
+        first = parts[0]
         return cls(OpenFile(first.store, first.path, metadata, content=joined.toreadonly()))
+
+    @classmethod
+    def joined_in_place(cls, files: Sequence[DataFileReader]) -> DataFileReader | None:
+        """Return one reader for the concatenated rows of several files of any size.
+
+        ``files``: as for ``joined``; not used otherwise any more.
+        """
+        parts = _joinable(files)
+        if not parts:
+            return None
+        metadata, first = _joined_metadata(parts), parts[0]
+        origins = tuple(metadata.origins)
+        return cls(JoinedFiles(first.store, first.path, metadata, parts=parts, origins=origins))
 
     @property
     def version(self) -> str:
@@ -251,9 +254,7 @@ class DataFileReader:
 
         Returns the approximate bytes that are left; None for a reader that should not be kept.
         """
-        if not isinstance(self._file, OpenFile) or not isinstance(
-            self._file.metadata, FileMetadata
-        ):
+        if not isinstance(self._file, OpenFile):
             return None
         if len(self._readers) > _MAX_FIELDS:
             self._readers.clear()
@@ -544,3 +545,19 @@ def _empty_batch(num_rows: int) -> pa.RecordBatch:
     """Rows without columns."""
     rows = pa.Array.from_buffers(pa.struct([]), num_rows, [None])
     return pa.RecordBatch.from_struct_array(rows)
+
+
+def _joinable(files: Sequence[DataFileReader]) -> tuple[OpenFile, ...]:
+    """Return the files if they can be read as one, else none."""
+    opened = tuple(one._file for one in files if isinstance(one._file, OpenFile))
+    kinds = {(one.metadata.version, one.metadata.num_columns) for one in opened}
+    is_joinable = len(opened) == len(files) and len(kinds) == 1
+    return opened if is_joinable and opened[0].metadata.version != "2.0" else ()
+
+
+def _joined_metadata(files: Sequence[OpenFile]) -> JoinedMetadata:
+    parts = [one.metadata for one in files if isinstance(one.metadata, FileMetadata)]
+    assert len(parts) == len(files)
+    sizes = [-(-part.file_size // _ALIGNMENT) * _ALIGNMENT for part in parts]
+    *origins, end = accumulate(sizes, initial=0)
+    return JoinedMetadata(parts, origins, end)

@@ -15,6 +15,7 @@ import pytest
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import MissingFileError
+from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.nearest.search_plan import plan_fetch
@@ -107,7 +108,27 @@ def test_repeated_reads_return_requested_rows(tmp_path, version):
         assert read(path, numbers, columns) == [
             {name: expected[number][name] for name in columns} for number in numbers
         ]
-    assert READER_POOL.num_files == (0 if version == "0.1" else ROWS // PER_FILE)
+    of_each, every = ROWS // PER_FILE, READER_POOL.num_files
+    is_joined = [len(idle.identities) == of_each for idle in READER_POOL._idle.values()]
+    assert any(is_joined) == (version in ("2.1", "2.2"))
+    # Rows of one file are read by its own reader, beside the one of all files.
+    most = {"0.1": 0, "2.0": of_each}.get(version, 2 * of_each)
+    assert (0 if version == "0.1" else of_each) <= every <= most
+
+
+def test_fragments_in_any_order_are_read_together(path):
+    snapshot = Snapshot.open(Table(path))
+    fetch = plan_fetch(snapshot, project(snapshot.schema, ("n", "s")), (ROW_ADDRESS,))
+    fetch = replace(fetch, every=replace(fetch.every, slices=tuple(fetch.every.slices)[::-1]))
+    addresses = [row_addresses(number, [7 * number + 1])[0] for number in (2, 0, 1)]
+    for _ in range(3):
+        ((_, rows),) = read_found(fetch, At(np.array(addresses, np.uint64)))
+        assert rows.to_pydict() == {
+            "n": [215, 1, 108],
+            "s": ["000000215", "000000001", "000000108"],
+            ROW_ADDRESS: addresses,
+        }
+    assert [len(idle.identities) for idle in READER_POOL._idle.values()] == [3]
 
 
 def test_idle_reader_is_lent_again(path):
@@ -179,7 +200,8 @@ def test_pool_counts_what_readers_learned(path):
 @pytest.mark.parametrize("is_renamed", [False, True])
 def test_recreated_table_is_read_anew(path, tmp_path, is_renamed):
     """Also where its files have the names and sizes of those before."""
-    assert texts(path, [5, 205]) == ["000000005", "000000205"]
+    for _ in range(3):  # by the reader of each file, then by one of all
+        assert texts(path, [5, 205]) == ["000000005", "000000205"]
     other = str(tmp_path / "other")
     write(other, 1000)
     if is_renamed:
@@ -198,12 +220,25 @@ def other_files(path):
 
 def test_removed_file_raises_missing_file_error(path):
     snapshot = Snapshot.open(Table(path))
-    assert len(read(path, [5, 205], snapshot=snapshot)) == 2
+    for _ in range(3):
+        assert len(read(path, [5, 205], snapshot=snapshot)) == 2
     write(path, 1000, mode="overwrite")
     cleanup_old_versions(Table(path), CleanupPolicy(retain_versions=1, delete_unverified=True))
-    with pytest.raises(MissingFileError):
-        read(path, [5], snapshot=snapshot)
+    for numbers in ([5], [5, 205]):
+        with pytest.raises(MissingFileError):
+            read(path, numbers, snapshot=snapshot)
     assert texts(path, [5]) == ["000001005"]
+
+
+def test_file_that_is_removed_beside_joined_readers_raises(path):
+    for _ in range(3):
+        assert len(texts(path, [5, 105, 205])) == 3
+    snapshot = Snapshot.open(Table(path))
+    (file,) = snapshot.manifest.fragments[1].files
+    os.remove(f"{path}/data/{file.path}")
+    assert texts(path, [5, 205]) == ["000000005", "000000205"]
+    with pytest.raises(MissingFileError, match="fragment 1"):
+        texts(path, [5, 105])
 
 
 def test_cleanup_closes_idle_readers(path):
@@ -223,7 +258,7 @@ def test_threads_read_requested_rows(path):
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(work, range(8)))
-    assert READER_POOL.num_files == ROWS // PER_FILE
+    assert ROWS // PER_FILE <= READER_POOL.num_files <= 2 * ROWS // PER_FILE
 
 
 def _read_in_child(path, connection):

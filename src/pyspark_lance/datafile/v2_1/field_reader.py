@@ -69,6 +69,9 @@ _KEPT_PAGES = 256
 _DECODER_BYTES = 2048
 _SAMPLED_PAGES = 4
 _MAX_JOINED_BYTES = 1 << 20
+# Pages between those of which rows are wanted, to decode all of these together.
+_MAX_SKIPPED = 8
+_MAX_JOINS = 4
 # What must be decoded for a single row of a page is a chunk of about this size.
 _CHUNK_BYTES = 8192
 _ERRORS = (
@@ -119,6 +122,8 @@ class LeafColumnReader:
         self._page_starts = PageStarts.of_lengths([page.num_rows for page in self._pages])
         self._decoders: OrderedDict[int, PageDecoder] = OrderedDict()
         self._loaded: set[int] = set()
+        # The decoders of pages that were decoded together lately.
+        self._joined: dict[tuple[int, int], MiniBlockPage] = {}
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
         """Return the ranges that ``load`` fetches for the rows; empty if all are loaded."""
@@ -202,7 +207,11 @@ class LeafColumnReader:
                 size = min(size, wanted_bytes)
             page_kind = self._kind_of(page)
             num_bytes += size
-            if page != end or page_kind != kind or num_bytes > _MAX_JOINED_BYTES:
+            if (
+                not self._are_joinable(end, page, kind)
+                or page_kind != kind
+                or num_bytes > _MAX_JOINED_BYTES
+            ):
                 if first < end:
                     runs.append((first, end))
                 first, kind, num_bytes = page, page_kind, size
@@ -210,6 +219,13 @@ class LeafColumnReader:
         if first < end:
             runs.append((first, end))
         return runs
+
+    def _are_joinable(self, first: int, end: int, kind: object) -> bool:
+        """Return whether the pages [first, end), of which no row is wanted, may be joined, too."""
+        between = range(first, end)
+        return len(between) <= _MAX_SKIPPED and all(
+            page in self._loaded and self._kind_of(page) == kind for page in between
+        )
 
     def _kind_of(self, page: int) -> object:
         """Equal for pages that can be decoded together."""
@@ -225,14 +241,23 @@ class LeafColumnReader:
         with self.errors_of(first):
             decoder = self._decoder(first)
             if end - first > 1:
-                parts = [self._decoder(page) for page in range(first, end)]
-                decoder = MiniBlockPage.join([p for p in parts if isinstance(p, MiniBlockPage)])
+                decoder = self._join(first, end)
             plan = decoder.plan(rows)
         ranges = []
         for buffer, start, stop, page in plan.ranges:
             place = self._pages[first + page].buffers[buffer].start
             ranges.append(ByteRange(place + start, place + stop))
         return PageRead(first, end, decoder, plan, tuple(ranges))
+
+    def _join(self, first: int, end: int) -> MiniBlockPage:
+        joined = self._joined.get((first, end))
+        if joined is None:
+            parts = [self._decoder(page) for page in range(first, end)]
+            joined = MiniBlockPage.join([one for one in parts if isinstance(one, MiniBlockPage)])
+            if len(self._joined) == _MAX_JOINS:
+                self._joined.clear()
+            self._joined[first, end] = joined
+        return joined
 
     def _decode_each(self, read: PageRead) -> None:
         """Decode the pages of a read one by one, so that an error names its page."""
@@ -260,7 +285,8 @@ class LeafColumnReader:
 
     def retained_bytes(self) -> int:
         """Approximate memory of cached pages."""
-        return sum(_DECODER_BYTES + one.state_bytes for one in self._decoders.values())
+        every = (*self._decoders.values(), *self._joined.values())
+        return sum(_DECODER_BYTES + one.state_bytes for one in every)
 
     def forget_old_pages(self) -> None:
         """Drop the state of pages that were not used for long."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Final
 
@@ -29,6 +29,7 @@ from pyspark_lance.format.logical_view import stored_field
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.rows.column_parts import (
     FilePart,
     SharedRows,
@@ -41,7 +42,7 @@ from pyspark_lance.table.rows.convert_parts import json_to_text
 from pyspark_lance.table.rows.lineage import ConcatenatedLineage, FragmentLineage, Lineage
 from pyspark_lance.table.version.confirmed_rows import TRUSTED_ROWS, check_row_count
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
-from pyspark_lance.table.version.reader_pool import AcquiredReaders
+from pyspark_lance.table.version.reader_pool import AcquiredReaders, JoinedReaders
 from pyspark_lance.table.version.table_files import TableFiles
 
 # Rows may be larger than estimated by this factor.
@@ -62,7 +63,8 @@ class FragmentReader:
     fragments raises ``IncompatibleFilesError``. ``ahead_bytes``: size of the first request;
     coalesced files must fit into it. ``checks_text``: whether strings that are not UTF-8 are an
     error. ``shared``: rows that several readers take from the same files in one pass; only for a
-    single fragment. ``readers``: lends readers of data files, which are opened otherwise.
+    single fragment. ``readers``: lends readers of data files, which are opened otherwise;
+    ``JoinedReaders`` coalesce files of any size.
     """
 
     def __init__(
@@ -75,13 +77,14 @@ class FragmentReader:
         ahead_bytes: int | None = None,
         checks_text: bool = False,
         shared: SharedRows | None = None,
-        readers: AcquiredReaders | None = None,
+        readers: AcquiredReaders | JoinedReaders | None = None,
     ) -> None:
         self._files = files
         self._shared = shared
-        self._lent = readers
+        self._lent = readers if isinstance(readers, AcquiredReaders) else None
+        self._joined_readers = readers if isinstance(readers, JoinedReaders) else None
         self._checks_text = checks_text
-        self._ahead_bytes = ahead_bytes if following else None
+        self._ahead_bytes = ahead_bytes if following and self._joined_readers is None else None
         self._fragment = fragment
         self._fragments = (fragment, *following)
         self._readers: dict[str, DataFileReader] = {}
@@ -89,19 +92,22 @@ class FragmentReader:
         self._parts: dict[tuple[int, ...], tuple[FilePart, ...]] = {}
         self._present = structs_without_nulls(fragment.files)
         self._starts = list(accumulate((f.physical_rows for f in self._fragments), initial=0))
+        self._stable_row_ids = stable_row_ids
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """The lineage columns of all rows."""
         lineages = [
             FragmentLineage(
                 part,
-                stable_row_ids=stable_row_ids,
-                store=lambda: files.store_of(None),
+                stable_row_ids=self._stable_row_ids,
+                store=lambda: self._files.store_of(None),
                 confirm_rows=partial(self.confirm_rows, part),
                 read_hidden=partial(self._read_hidden, start, start + part.physical_rows),
             )
             for part, start in zip(self._fragments, self._starts, strict=False)
         ]
-        self.lineage: Lineage = (
-            ConcatenatedLineage(lineages, self._starts) if following else lineages[0]
-        )
+        return lineages[0] if len(lineages) == 1 else ConcatenatedLineage(lineages, self._starts)
 
     def confirm_rows(self, fragment: Fragment) -> None:
         """Verify the row count of a very large fragment by opening a data file.
@@ -424,12 +430,28 @@ class FragmentReader:
     def _reader(self, file: DataFile) -> DataFileReader:
         if file.path not in self._readers:
             index = self._fragment.files.index(file)
-            opened = self._open_all(index)
-            reader = opened[0] if len(opened) == 1 else DataFileReader.concat(opened)
+            joined = self._joined_readers
+            reader = self._opened(index) if joined is None else self._joined(joined, index)
             if reader is None:
                 raise IncompatibleFilesError
             self._readers[file.path] = reader
         return self._readers[file.path]
+
+    def _joined(self, readers: JoinedReaders, index: int) -> DataFileReader | None:
+        """Return a reader of the file at an index in all fragments, in place."""
+        several = [fragment.files[index] for fragment in self._fragments]
+
+        def opened(number: int) -> DataFileReader:
+            fragment, (store, path) = self._fragments[number], self._files.locate(several[number])
+            reader = self._new_reader(store, path, several[number])
+            check_row_count(fragment, reader.num_rows, f"{store.uri}/{path}")
+            return reader
+
+        return readers.reader(self._files, several, opened)
+
+    def _opened(self, index: int) -> DataFileReader | None:
+        opened = self._open_all(index)
+        return opened[0] if len(opened) == 1 else DataFileReader.concat(opened)
 
     def _open_all(self, index: int) -> list[DataFileReader]:
         """Open the file at an index in all fragments, in parallel for object stores."""
@@ -447,14 +469,7 @@ class FragmentReader:
         store, path = self._files.locate(file)
 
         def opened() -> DataFileReader:
-            return DataFileReader.open(
-                store,
-                path,
-                size_bytes=file.size_bytes or None,
-                external=self._files,
-                base_id=file.base_id,
-                ahead_bytes=self._ahead_bytes,
-            )
+            return self._new_reader(store, path, file)
 
         try:
             if self._shared is not None:
@@ -471,6 +486,16 @@ class FragmentReader:
             ) from error
         check_row_count(fragment, reader.num_rows, f"{store.uri}/{path}")
         return reader
+
+    def _new_reader(self, store: ObjectStore, path: str, file: DataFile) -> DataFileReader:
+        return DataFileReader.open(
+            store,
+            path,
+            size_bytes=file.size_bytes or None,
+            external=self._files,
+            base_id=file.base_id,
+            ahead_bytes=self._ahead_bytes,
+        )
 
     def _read_hidden(self, start: int, end: int, field_id: int) -> NDArray[np.uint64]:
         field = Field(id=field_id, name="hidden", logical_type="uint64", nullable=False)

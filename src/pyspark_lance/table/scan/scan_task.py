@@ -72,7 +72,7 @@ def coalesce_fragments(
     small: CoalesceLimits = SMALL,
 ) -> Iterator[tuple[ScanSplit, ...]]:
     """Yield the splits in order, with complete small fragments of one layout grouped."""
-    can_join = all(map(_is_plain, fields))
+    can_join = all(map(is_plain, fields))
     most_rows = max(small.rows, batch_rows)
     group: list[ScanSplit] = []
     group_layout: object = None
@@ -104,16 +104,22 @@ def _layout(scan_split: ScanSplit, small: CoalesceLimits) -> object:
     )
     if not is_whole or not 0 < scan_split.end < small.rows or not fragment.files:
         return None
-    for file in fragment.files:
-        if not 0 < file.size_bytes <= small.file_bytes or file.file_version in _OLD_VERSIONS:
-            return None
+    if not all(0 < file.size_bytes <= small.file_bytes for file in fragment.files):
+        return None
+    return layout_of(fragment)
+
+
+def layout_of(fragment: Fragment) -> object:
+    """Return an equal key for fragments whose files can be read as one; None if that cannot be."""
+    if any(file.file_version in _OLD_VERSIONS for file in fragment.files):
+        return None
     return [
         (file.fields, file.column_indices, file.major_version, file.minor_version)
         for file in fragment.files
     ]
 
 
-def _is_plain(field: Field) -> bool:
+def is_plain(field: Field) -> bool:
     """Return whether values can be decoded independently of their fragment."""
     return not any(
         is_json_text(part) or is_blob_descriptor(part) or part.is_blob or part.is_packed

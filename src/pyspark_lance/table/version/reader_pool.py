@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pyspark_lance.datafile.reader import DataFileReader
@@ -28,8 +29,12 @@ _MAX_BYTES: Final = 64 << 20
 @dataclass(frozen=True, slots=True)
 class _IdleReader:
     reader: DataFileReader
-    identity: Hashable  # Of the file when it was opened.
+    identities: tuple[Hashable, ...]  # Of its files when they were opened.
     num_bytes: int
+
+    def is_of(self, identities: Mapping[int, Hashable]) -> bool:
+        """Return whether some of its files, by their numbers, are still the same."""
+        return all(self.identities[number] == one for number, one in identities.items())
 
 
 class AcquiredReaders:
@@ -38,7 +43,7 @@ class AcquiredReaders:
     def __init__(self, pool: ReaderPool) -> None:
         self._pool = pool
         self._tables: dict[int, tuple[TableFiles, Hashable]] = {}
-        self._lent: list[tuple[Hashable, Hashable, DataFileReader]] = []
+        self._lent: list[tuple[Hashable, tuple[Hashable, ...], DataFileReader]] = []
 
     def reader(
         self, files: TableFiles, file: DataFile, open_file: Callable[[], DataFileReader]
@@ -52,11 +57,53 @@ class AcquiredReaders:
         identity = _identity(store, path, file)
         if identity is None:
             return open_file()
-        # External blobs are found by the options and base paths of the table.
-        key = self._key_of(files), files.base_paths, file.base_id, store.uri, path
-        reader = self._pool._borrow(key, identity) or open_file()
-        self._lent.append((key, identity, reader))
+        key = self._file_key(files, file)
+        idle = self._pool._borrow(key, {0: identity})
+        reader = open_file() if idle is None else idle.reader
+        self._lent.append((key, (identity,), reader))
         return reader
+
+    def joined_reader(
+        self,
+        files: TableFiles,
+        several: Sequence[DataFile],
+        used: Sequence[int],
+        open_file: Callable[[int], DataFileReader],
+    ) -> DataFileReader | None:
+        """Return a reader of the concatenated rows of several local files.
+
+        See ``JoinedReaders``.
+        """
+        identities: dict[int, Hashable] = {}
+        try:
+            for number in used:
+                identities[number] = _identity(*files.locate(several[number]), several[number])
+        except FileNotFoundError:
+            return None
+        keys = tuple(self._file_key(files, file) for file in several)
+        idle = self._pool._borrow(keys, identities)
+        if idle is not None:
+            self._lent.append((keys, idle.identities, idle.reader))
+            return idle.reader
+        if self._pool.count_idle(keys) < len(keys) / 2:
+            return None
+        try:
+            own = [
+                self.reader(files, file, partial(open_file, number))
+                for number, file in enumerate(several)
+            ]
+        except FileNotFoundError:
+            return None
+        joined = DataFileReader.joined_in_place(own)
+        if joined is not None:
+            parts = self._lent[-len(own) :]
+            self._lent[-len(own) :] = [(keys, tuple(one[1][0] for one in parts), joined)]
+        return joined
+
+    def _file_key(self, files: TableFiles, file: DataFile) -> Hashable:
+        store, path = files.locate(file)
+        # External blobs are found by the options and base paths of the table.
+        return self._key_of(files), files.base_paths, file.base_id, store.uri, path
 
     def _key_of(self, files: TableFiles) -> Hashable:
         known = self._tables.get(id(files))
@@ -65,8 +112,32 @@ class AcquiredReaders:
         return known[1]
 
     def _give_back(self) -> None:
-        for key, identity, reader in self._lent:
-            self._pool._keep(key, identity, reader)
+        for key, identities, reader in self._lent:
+            self._pool._keep(key, identities, reader)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedReaders:
+    """Readers of several files each, which are made of their own readers.
+
+    ``used``: the numbers of the files whose rows are taken.
+    """
+
+    acquired: AcquiredReaders
+    used: tuple[int, ...]
+
+    def reader(
+        self,
+        files: TableFiles,
+        several: Sequence[DataFile],
+        open_file: Callable[[int], DataFileReader],
+    ) -> DataFileReader | None:
+        """Return a reader of the concatenated rows of several local files of one layout.
+
+        Returns None as long as less than half of the files have idle readers, since the others are
+        opened, too; and if a file was removed. ``open_file``: opens a file by its number.
+        """
+        return self.acquired.joined_reader(files, several, self.used, open_file)
 
 
 class ReaderPool:
@@ -84,13 +155,17 @@ class ReaderPool:
 
     @property
     def num_files(self) -> int:
-        """Number of idle readers."""
-        return len(self._idle)
+        """Number of files of idle readers."""
+        return sum(len(idle.identities) for idle in self._idle.values())
 
     @property
     def num_bytes(self) -> int:
         """Approximate memory of the idle readers."""
         return self._num_bytes
+
+    def count_idle(self, keys: Iterable[Hashable]) -> int:
+        """Return how many of some readers are idle."""
+        return sum(key in self._idle for key in keys)
 
     @contextmanager
     def acquire(self) -> Iterator[AcquiredReaders]:
@@ -99,16 +174,18 @@ class ReaderPool:
         yield lent
         lent._give_back()
 
-    def _borrow(self, key: Hashable, identity: Hashable) -> DataFileReader | None:
-        """Remove and return the idle reader of a file; drop one of a file that was replaced."""
+    def _borrow(self, key: Hashable, identities: Mapping[int, Hashable]) -> _IdleReader | None:
+        """Remove and return an idle reader; drop one of a file that was replaced."""
         with self._lock:
             idle = self._idle.pop(key, None)
             if idle is None:
                 return None
             self._num_bytes -= idle.num_bytes
-        return idle.reader if idle.identity == identity else None
+        return idle if idle.is_of(identities) else None
 
-    def _keep(self, key: Hashable, identity: Hashable, reader: DataFileReader) -> None:
+    def _keep(
+        self, key: Hashable, identities: tuple[Hashable, ...], reader: DataFileReader
+    ) -> None:
         num_bytes = reader.trim()
         if num_bytes is None or num_bytes > self._max_bytes:
             return
@@ -116,9 +193,9 @@ class ReaderPool:
             known = self._idle.pop(key, None)
             if known is not None:
                 self._num_bytes -= known.num_bytes
-            self._idle[key] = _IdleReader(reader, identity, num_bytes)
+            self._idle[key] = _IdleReader(reader, identities, num_bytes)
             self._num_bytes += num_bytes
-            while len(self._idle) > self._max_files or self._num_bytes > self._max_bytes:
+            while self.num_files > self._max_files or self._num_bytes > self._max_bytes:
                 _, oldest = self._idle.popitem(last=False)
                 self._num_bytes -= oldest.num_bytes
 
