@@ -364,6 +364,15 @@ def fragments_by_segment(
     snapshot: Snapshot, segments: tuple[AnySegment, ...]
 ) -> list[tuple[AnySegment, tuple[Fragment, ...]]]:
     """The fragments of each segment, with the lookup of their rows; each fragment once."""
+    key = "fragments by segment", tuple(segment.entry.uuid for segment in segments)
+    if key not in snapshot.memo:
+        snapshot.memo[key] = _fragments_by_segment(snapshot, segments)
+    return snapshot.memo[key]  # type: ignore[return-value]
+
+
+def _fragments_by_segment(
+    snapshot: Snapshot, segments: tuple[AnySegment, ...]
+) -> list[tuple[AnySegment, tuple[Fragment, ...]]]:
     left = {
         fragment.id: replace(fragment, created_at=None, last_updated_at=None)
         for fragment in snapshot.manifest.fragments

@@ -22,7 +22,12 @@ from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.nearest.ivf_file import IvfSegment
 from pyspark_lance.table.nearest.ivf_search import AnySegment, SegmentTask, fragments_by_segment
 from pyspark_lance.table.nearest.live_rows import MatchingScan
-from pyspark_lance.table.nearest.search_task import LateMaterialization, SearchTask, TopKMerge
+from pyspark_lance.table.nearest.search_task import (
+    LateMaterialization,
+    SearchTask,
+    TopKMerge,
+    can_join_files,
+)
 from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.scan.plan_scan import ScanRequest, column_width, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
@@ -34,6 +39,7 @@ _MAX_FETCHED_ROWS: Final = 1 << 14
 _ASSUMED_ROW_BYTES: Final = 16 << 10
 # Predicates of which a snapshot keeps the scans, and their largest size.
 _MAX_PREDICATES: Final = 32
+_MAX_FETCHES: Final = 32
 _MAX_PREDICATE_BYTES: Final = 64 << 10
 
 
@@ -91,8 +97,8 @@ def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
     """
     by_segment = fragments_by_segment(snapshot, request.segments)
     covered = {fragment.id for _, fragments in by_segment for fragment in fragments}
-    scans = _scans(snapshot, request, covered)
-    is_covered = all(fragment.id in covered for fragment in snapshot.manifest.fragments)
+    is_covered = len(covered) == len(snapshot.manifest.fragments)
+    scans = () if is_covered else _scans(snapshot, request, covered)
     # Approximate and exact distances are not comparable.
     is_refined = bool(by_segment) and (request.refine_factor is not None or not is_covered)
     candidates = request.k * (request.refine_factor or 1)
@@ -188,17 +194,39 @@ def plan_fetch(
     snapshot: Snapshot, columns: LanceSchema, system_columns: Sequence[str]
 ) -> LateMaterialization:
     """Plan how to read some columns of the resulting rows."""
+    known = snapshot.memo.setdefault("fetches", RecentlyUsed(_MAX_FETCHES, lambda _: 1))
+    assert isinstance(known, RecentlyUsed)
+    # Equal fields of a snapshot are the same; the plan keeps them, so that ids stay theirs.
+    key = tuple(map(id, columns.fields)), tuple(system_columns)
+    found: LateMaterialization | None = known.get(key)
+    if found is None or (found.every is not None and found.every.fields != columns.fields):
+        found = _plan_fetch(snapshot, columns, system_columns)
+        known.put(key, found)
+    return found
+
+
+def _plan_fetch(
+    snapshot: Snapshot, columns: LanceSchema, system_columns: Sequence[str]
+) -> LateMaterialization:
     every = ScanRequest(
         schema=columns,
         system_columns=tuple(name for name in SYSTEM_COLUMNS if name in system_columns),
         fragments_per_task=max(1, len(snapshot.manifest.fragments)),
     )
-    fragments = snapshot.manifest.fragments
-    rows = sum(fragment.physical_rows for fragment in fragments)
-    stored = sum(file.size_bytes for fragment in fragments for file in fragment.files)
-    row_bytes = stored / max(1, rows) or _ASSUMED_ROW_BYTES
+    row_bytes = _row_bytes(snapshot)
     at_once = int(min(_MAX_FETCHED_ROWS, max(1, _FETCHED_BYTES // max(1, row_bytes))))
     planned = plan_scan(snapshot, every)
-    if planned:
-        return LateMaterialization(planned[0], at_once)
-    return LateMaterialization(None, at_once)
+    if not planned:
+        return LateMaterialization(None, at_once)
+    return LateMaterialization(planned[0], at_once, can_join_files(planned[0]))
+
+
+def _row_bytes(snapshot: Snapshot) -> float:
+    """Estimate the bytes of a row in data files."""
+    key = "bytes of a row"
+    if key not in snapshot.memo:
+        fragments = snapshot.manifest.fragments
+        rows = sum(fragment.physical_rows for fragment in fragments)
+        stored = sum(file.size_bytes for fragment in fragments for file in fragment.files)
+        snapshot.memo[key] = stored / max(1, rows) or _ASSUMED_ROW_BYTES
+    return snapshot.memo[key]  # type: ignore[return-value]

@@ -281,6 +281,8 @@ def column_tasks(
     if request.covered_only and index is not None:
         return tasks
     covered = {fragment.id for _, fragments in by_segment for fragment in fragments}
+    if len(covered) == len(snapshot.manifest.fragments):
+        return tasks
     scan = ScanRequest(
         schema=LanceSchema(fields=(column,)),
         system_columns=(ROW_ID, ROW_ADDRESS),
