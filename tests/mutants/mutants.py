@@ -3813,13 +3813,6 @@ MUTANTS = (
         ("tests/table/text/test_top_documents.py",),
     ),
     Mutant(
-        "an intersection keeps documents without rare tokens",
-        "table/text/top_documents.py",
-        "kept & (some.frequencies[term.postings.number] > 0) if self._needs_all else kept",
-        "kept",
-        ("tests/table/text/test_top_documents.py",),
-    ),
-    Mutant(
         "an intersection keeps documents without one of several words",
         "table/text/segment_search.py",
         "            found = found[has_word]\n",
@@ -3838,7 +3831,7 @@ MUTANTS = (
         "table/nearest/live_rows.py",
         "(self._ids[found] == owners) & (places < self._num_rows[found])",
         "(places < self._num_rows[found])",
-        ("tests/table/text/test_search.py",),
+        ("tests/table/nearest/test_live_rows.py",),
     ),
     Mutant(
         "files that are read as one begin where their neighbors do",
@@ -3915,9 +3908,44 @@ MUTANTS = (
     Mutant(
         "a search of any size is carried out while it is planned",
         "spark/source/inline_small_scan.py",
-        "        if reader.searched_bytes > _MAX_SEARCHED_BYTES:",
+        "        if not reader.size.is_small:",
         "        if False:",
         ("tests/spark/test_inline_small_scan.py",),
+    ),
+    Mutant(
+        "vectors of all queries but one are not counted",
+        "table/nearest/search_plan.py",
+        "num_queries * task.scan.num_rows * width",
+        "task.scan.num_rows * width",
+        ("tests/table/nearest/test_search_sizes.py",),
+    ),
+    Mutant(
+        "rows that conditions look at are not counted",
+        "table/nearest/search_plan.py",
+        "CONDITION_BYTES * matching.scan.num_rows, len(matching.scan.slices)",
+        "0, len(matching.scan.slices)",
+        ("tests/table/nearest/test_search_sizes.py",),
+    ),
+    Mutant(
+        "postings of frequent words are not counted",
+        "table/text/search_plan.py",
+        "SearchSize(_POSTING_BYTES * postings, fetched",
+        "SearchSize(0, fetched",
+        ("tests/table/nearest/test_search_sizes.py",),
+    ),
+    Mutant(
+        "rows of local searches are of any size",
+        "spark/jobs/local_search.py",
+        "            if left < 0:",
+        "            if False:",
+        ("tests/spark/test_local_search.py",),
+    ),
+    Mutant(
+        "values of all types become local rows",
+        "spark/jobs/local_search.py",
+        "if not size.is_small or not _is_local(schema):",
+        "if not size.is_small:",
+        ("tests/spark/test_local_search.py",),
     ),
     # obstore
     Mutant(

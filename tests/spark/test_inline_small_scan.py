@@ -11,9 +11,9 @@ from table_access import write_table
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.service.methods import methods
-from pyspark_lance.spark.source import inline_small_scan
 from pyspark_lance.table.index_build.column_indices import create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
+from pyspark_lance.table.nearest import search_plan
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -175,15 +175,17 @@ def test_large_search_is_left_to_tasks(searched, monkeypatch):
     for schema, asked in ((FOUND, words(3)), (NEAR, {"nearest": nearest})):
         assert "batches" in plan(searched, columns=schema, **asked)
         with monkeypatch.context() as smaller:
-            smaller.setattr(inline_small_scan, "_MAX_SEARCHED_BYTES", 400)
+            smaller.setattr(search_plan, "_SMALL_SEARCH_BYTES", 400)
             assert "batches" not in plan(searched, columns=schema, **asked)
 
 
 def test_search_of_many_fragments_is_left_to_tasks(searched):
     schema = Snapshot.open(Table(searched)).schema.to_arrow()
     row = pa.table({"id": [1], "s": ["word7"], "v": [[0.0, 0.0]]}, schema=schema)
-    for _ in range(13):
+    for _ in range(13):  # and three of the index, for as many rows
         write_table(searched, row)
+    assert "batches" in plan(searched, columns=FOUND, **words(3))
+    write_table(searched, row)
     assert "batches" not in plan(searched, columns=FOUND, **words(3))
 
 

@@ -41,6 +41,14 @@ def expected(queries, numbers, k):
     return np.argsort(every, axis=1, kind="stable")[:, :k], np.sort(every, axis=1)[:, :k]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def searches_are_jobs(spark):
+    """Small searches would need none; these tests are about jobs."""
+    spark.conf.set("spark.sql.lance.smallScanBytes", "0")
+    yield
+    spark.conf.unset("spark.sql.lance.smallScanBytes")
+
+
 @pytest.fixture(scope="module")
 def numbers():
     return np.random.default_rng(3).normal(size=(500, WIDTH))

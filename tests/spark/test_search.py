@@ -19,6 +19,14 @@ from pyspark_lance.table.text.queries import Boolean, Match, Operator, Phrase, p
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def searches_are_jobs(spark):
+    """Small searches would need none; these tests are about jobs."""
+    spark.conf.set("spark.sql.lance.smallScanBytes", "0")
+    yield
+    spark.conf.unset("spark.sql.lance.smallScanBytes")
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     """A table of which some rows are outside of its index."""

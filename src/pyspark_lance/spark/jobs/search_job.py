@@ -21,6 +21,7 @@ from pyspark.sql.types import FloatType, IntegerType, LongType, StructField, Str
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ID, system_array
 from pyspark_lance.plain_values import plain_array
+from pyspark_lance.spark.jobs.local_search import small_search
 from pyspark_lance.spark.jobs.nearest_job import DISTANCE, FOUND_COLUMNS, RANK, result_batches
 from pyspark_lance.spark.jobs.stages import (
     Batches,
@@ -34,7 +35,8 @@ from pyspark_lance.spark.jobs.stages import (
 from pyspark_lance.table.nearest.exact_search import Found, FoundRows
 from pyspark_lance.table.nearest.search_task import LateMaterialization, VectorSearch
 from pyspark_lance.table.nearest.search_task import merge_matches as merge_nearest
-from pyspark_lance.table.text.hybrid import HybridPlan, fuse
+from pyspark_lance.table.text.hybrid import HybridPlan, HybridRows, fuse, hybrid_size
+from pyspark_lance.table.text.hybrid import search_both as search_hybrid
 from pyspark_lance.table.text.near_duplicates import (
     NearDuplicatesPlan,
     NearDuplicatesSearch,
@@ -50,6 +52,7 @@ from pyspark_lance.table.text.search_plan import (
     TextTask,
     merge_matches,
     search_batch,
+    text_size,
 )
 from pyspark_lance.table.text.segment_search import TextMatches
 
@@ -97,6 +100,10 @@ def search_partitioned_texts(output: BatchOutput, queries: DataFrame) -> DataFra
 def search_texts(spark: SparkSession, output: TextOutput) -> DataFrame:
     """Return the rows that a planned search finds, the best first."""
     tasks = output.plan.tasks
+    search = partial(_search_at_once, output, [tasks])
+    found = small_search(spark, text_size(output.plan), output.schema, search)
+    if found is not None:
+        return found
     if len(tasks) < 2 or sum(task.num_rows for task in tasks) <= _SMALL_ROWS:
         at_once = [tasks] if tasks else []
         return over_tasks(spark, at_once, partial(_search_at_once, output), output.schema)
@@ -115,6 +122,9 @@ class HybridOutput:
 def search_both(spark: SparkSession, output: HybridOutput) -> DataFrame:
     """Return the rows that words and a vector find, the best first."""
     plan = output.plan
+    local = small_search(spark, hybrid_size(plan), output.schema, partial(_found_by_both, output))
+    if local is not None:
+        return local
     vectors = [VectorSearch((task,), plan.queries) for task in plan.vector.tasks]
     found = payloads_of_tasks(spark, [*plan.text.tasks, *vectors]).repartition(1)
     return map_in_arrow(found, stage(partial(_fuse_results, output)), output.schema)
@@ -207,15 +217,22 @@ def ranked_batches(
     return result_batches(fetch, schema, num_leading, found, leading)
 
 
+def _found_by_both(output: HybridOutput) -> Batches:
+    yield from _hybrid_batches(output, search_hybrid(output.plan))
+
+
 def _fuse_results(output: HybridOutput, batches: Batches) -> Batches:
     plan = output.plan
     parts: list[Found | TextMatches] = load_payloads(batches)
     words = merge_matches(plan.text.merge, [one for one in parts if isinstance(one, TextMatches)])
     near = [one for one in parts if isinstance(one, Found)]
     vector = merge_nearest(plan.vector.merge, near, plan.queries)
-    found = fuse(words, vector, plan.fusion, plan.k)
+    yield from _hybrid_batches(output, fuse(words, vector, plan.fusion, plan.k))
+
+
+def _hybrid_batches(output: HybridOutput, found: HybridRows) -> Batches:
     more = (_nullable(found.text_score), _nullable(found.distance))
-    yield from ranked_batches(plan.text.fetch, output.schema, found.rows, more)
+    yield from ranked_batches(output.plan.text.fetch, output.schema, found.rows, more)
 
 
 def _nullable(numbers: NDArray[np.float32]) -> pa.Array:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 # Each takes one or two requests to the store, one after another; tasks would run in parallel.
 _MAX_FRAGMENTS = 16
-# What a small search looks at, by estimate.
-_MAX_SEARCHED_BYTES = 16 << 20
 
 
 def inline_small_scan(
@@ -74,11 +72,11 @@ def inline_small_search(
     As of a small scan; ``max_bytes``: how large the result of a small search is.
     """
     read.check_batch()
-    if len(snapshot.manifest.fragments) > _MAX_FRAGMENTS or max_bytes <= 0:
+    if max_bytes <= 0:
         return None
     try:
         reader = _search_reader(read, snapshot, columns, pushed)
-        if reader.searched_bytes > _MAX_SEARCHED_BYTES:
+        if not reader.size.is_small:
             return None
         return _streams(reader.read_local(), max_bytes)
     except (LanceError, OSError, pa.ArrowException):

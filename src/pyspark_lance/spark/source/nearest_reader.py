@@ -35,8 +35,9 @@ from pyspark_lance.table.nearest.ivf_search import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import (
     NearestPlan,
     NearestRequest,
+    SearchSize,
+    nearest_size,
     plan_nearest,
-    searched_bytes_of,
 )
 from pyspark_lance.table.nearest.search_task import (
     SearchTask,
@@ -141,9 +142,10 @@ class LanceNearestReader(DataSourceReader):
             yield from spark_batches(_search(partition), self._schema, self._limit)
 
     @property
-    def searched_bytes(self) -> int:
-        """Estimate of how much is searched."""
-        return sum(searched_bytes_of(one.plan) for one in self._partitions)
+    def size(self) -> SearchSize:
+        """Estimate of the work."""
+        sizes = [nearest_size(one.plan, len(one.queries)) for one in self._partitions]
+        return sum(sizes, SearchSize(0, 0))
 
     def read_local(self) -> Iterator[pa.RecordBatch]:
         """Return the rows of all partitions, found in this process."""

@@ -6,7 +6,7 @@ One task, since they come in order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -28,22 +28,26 @@ from pyspark_lance.spark.source.read_plan import (
 )
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
-from pyspark_lance.table.nearest.search_plan import searched_bytes_of
+from pyspark_lance.table.nearest.search_plan import SearchSize
 from pyspark_lance.table.nearest.search_task import read_found
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.text.hybrid import (
     Fusion,
     HybridOptions,
     HybridPlan,
+    hybrid_size,
     plan_hybrid,
     search_both,
 )
 from pyspark_lance.table.text.queries import parse_query
-from pyspark_lance.table.text.search_plan import SearchRequest, TextPlan, merge_matches, plan_search
+from pyspark_lance.table.text.search_plan import (
+    SearchRequest,
+    TextPlan,
+    merge_matches,
+    plan_search,
+    text_size,
+)
 from pyspark_lance.table.version.table_identity import PinnedVersion
-
-# Of a text, or of what an index has of it.
-_BYTES_OF_TEXT: Final = 64
 
 
 class SearchPartition(InputPartition):
@@ -120,20 +124,14 @@ class LanceSearchReader(DataSourceReader):
             yield from spark_batches(_search(partition.plan), self._schema, self._limit)
 
     @property
-    def searched_bytes(self) -> int:
-        """Estimate of how much is searched."""
+    def size(self) -> SearchSize:
+        """Estimate of the work."""
         plan = self._plan
-        if isinstance(plan, HybridPlan):
-            return _text_bytes(plan.text) + searched_bytes_of(plan.vector)
-        return _text_bytes(plan)
+        return hybrid_size(plan) if isinstance(plan, HybridPlan) else text_size(plan)
 
     def read_local(self) -> Iterator[pa.RecordBatch]:
         """Return the rows, found in this process."""
         return spark_batches(_search(self._plan), self._schema, self._limit)
-
-
-def _text_bytes(plan: TextPlan) -> int:
-    return _BYTES_OF_TEXT * sum(task.num_rows for task in plan.tasks)
 
 
 def _hybrid_options(requested: SearchOption) -> HybridOptions:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.format.field import Field
@@ -19,7 +21,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.store.recently_used import RecentlyUsed
-from pyspark_lance.table.nearest.ivf_file import IvfSegment
+from pyspark_lance.table.nearest.ivf_file import IvfKind, IvfSegment
 from pyspark_lance.table.nearest.ivf_search import AnySegment, SegmentTask, fragments_by_segment
 from pyspark_lance.table.nearest.live_rows import MatchingScan
 from pyspark_lance.table.nearest.search_task import (
@@ -128,13 +130,71 @@ def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
     )
 
 
-def searched_bytes_of(plan: NearestPlan) -> int:
-    """Estimate the bytes of the vectors that a search compares with each query."""
-    rows = sum(
-        int(task.segment.lengths.sum()) if isinstance(task, SegmentTask) else task.scan.num_rows
-        for task in plan.tasks
-    )
-    return rows * int(column_width(plan.column))
+# A search is small up to so many bytes that are searched, and fragments that are opened: each takes
+# one or two requests to the store, one after another, while tasks would run in parallel.
+_SMALL_SEARCH_BYTES: Final = 16 << 20
+_SMALL_SEARCH_FRAGMENTS: Final = 16
+# Assumed of a row of a condition, or of a text.
+CONDITION_BYTES: Final = 64
+# Partitions that are searched if a search does not say how many.
+_ASSUMED_PROBES: Final = 32
+# Of a vector, the part that quantized codes take, at most.
+_CODE_SHARE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSize:
+    """Estimate of the work of a search."""
+
+    num_bytes: int  # Of vectors, texts, postings and conditions that are looked at.
+    num_fragments: int  # Of which data files are opened.
+
+    def __add__(self, other: SearchSize) -> SearchSize:
+        """Add another search of the same statement."""
+        return SearchSize(
+            self.num_bytes + other.num_bytes, self.num_fragments + other.num_fragments
+        )
+
+    @property
+    def is_small(self) -> bool:
+        """Whether one process searches it about as fast as Spark starts a task."""
+        return (
+            self.num_bytes <= _SMALL_SEARCH_BYTES and self.num_fragments <= _SMALL_SEARCH_FRAGMENTS
+        )
+
+
+def fetched_fragments(fetch: LateMaterialization, rows: int | None) -> int:
+    """Return of how many fragments result rows are read, at most; ``rows``: None for all."""
+    if fetch.reads_nothing or fetch.every is None:
+        return 0
+    every = len(fetch.every.slices)
+    return every if rows is None else min(rows, every)
+
+
+def matching_size(matching: MatchingScan | None) -> SearchSize:
+    """Estimate the work of finding the rows that a condition is true of."""
+    if matching is None:
+        return SearchSize(0, 0)
+    return SearchSize(CONDITION_BYTES * matching.scan.num_rows, len(matching.scan.slices))
+
+
+def nearest_size(plan: NearestPlan, num_queries: int) -> SearchSize:
+    """Estimate the work of a search by vectors."""
+    width, size = int(column_width(plan.column)), SearchSize(0, 0)
+    rows = num_queries * plan.merge.k
+    for task in plan.tasks:
+        if isinstance(task, SearchTask):
+            size += SearchSize(num_queries * task.scan.num_rows * width, len(task.scan.slices))
+            continue
+        lengths, is_flat = task.segment.lengths, task.segment.kind is IvfKind.FLAT
+        probed = min(len(lengths), task.nprobes or _ASSUMED_PROBES)
+        of_query = int(np.sort(lengths)[-probed:].sum()) * (
+            width if is_flat else width // _CODE_SHARE
+        )
+        size += SearchSize(num_queries * of_query, 0) + matching_size(task.matching)
+    if plan.merge.vectors is not None:
+        rows += num_queries * plan.merge.candidates
+    return size + SearchSize(0, fetched_fragments(plan.fetch, rows))
 
 
 def matching_by_segment(
@@ -199,7 +259,7 @@ def plan_fetch(
     # Equal fields of a snapshot are the same; the plan keeps them, so that ids stay theirs.
     key = tuple(map(id, columns.fields)), tuple(system_columns)
     found: LateMaterialization | None = known.get(key)
-    if found is None or (found.every is not None and found.every.fields != columns.fields):
+    if found is None:
         found = _plan_fetch(snapshot, columns, system_columns)
         known.put(key, found)
     return found

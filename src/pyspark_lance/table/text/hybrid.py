@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.nearest.exact_search import FoundRows
 from pyspark_lance.table.nearest.ivf_search import metric_and_segments
-from pyspark_lance.table.nearest.search_plan import NearestPlan, NearestRequest, plan_nearest
+from pyspark_lance.table.nearest.search_plan import (
+    NearestPlan,
+    NearestRequest,
+    SearchSize,
+    nearest_size,
+    plan_nearest,
+)
 from pyspark_lance.table.nearest.search_task import VectorSearch
 from pyspark_lance.table.nearest.search_task import merge_matches as merge_nearest
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
@@ -23,6 +29,7 @@ from pyspark_lance.table.text.search_plan import (
     check_k,
     merge_matches,
     plan_search,
+    text_size,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -119,6 +126,11 @@ def plan_hybrid(snapshot: Snapshot, words: SearchRequest, options: HybridOptions
         options.fusion,
         options.k,
     )
+
+
+def hybrid_size(plan: HybridPlan) -> SearchSize:
+    """Estimate the work of both searches."""
+    return text_size(plan.text) + nearest_size(plan.vector, 1)
 
 
 def search_both(plan: HybridPlan) -> HybridRows:

@@ -32,7 +32,14 @@ from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import PLAIN
 from pyspark_lance.table.index.segments import kind_of
 from pyspark_lance.table.nearest.ivf_search import fragments_by_segment
-from pyspark_lance.table.nearest.search_plan import matching_by_segment, plan_fetch
+from pyspark_lance.table.nearest.search_plan import (
+    CONDITION_BYTES,
+    SearchSize,
+    fetched_fragments,
+    matching_by_segment,
+    matching_size,
+    plan_fetch,
+)
 from pyspark_lance.table.nearest.search_task import LateMaterialization
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.text.queries import (
@@ -159,6 +166,23 @@ def plan_search(snapshot: Snapshot, request: SearchRequest) -> TextPlan:
         TextMerge(query, tuple(resolved), request.k),
         plan_fetch(snapshot, request.columns, request.system_columns),
     )
+
+
+# Of a document that has a word of the query, and of any other.
+_POSTING_BYTES: Final = 8
+_DOCUMENT_BYTES: Final = 1
+
+
+def text_size(plan: TextPlan) -> SearchSize:
+    """Estimate the work of a search."""
+    postings = sum(sum(leaf.statistics.containing) for leaf in plan.merge.leaves)
+    size = SearchSize(_POSTING_BYTES * postings, fetched_fragments(plan.fetch, plan.merge.k))
+    for task in plan.tasks:
+        if isinstance(task, TextScanTask):
+            size += SearchSize(CONDITION_BYTES * task.num_rows, len(task.scan.slices))
+        else:
+            size += SearchSize(_DOCUMENT_BYTES * task.num_rows, 0) + matching_size(task.matching)
+    return size
 
 
 def text_index(snapshot: Snapshot, column: Field) -> TextIndex | None:
