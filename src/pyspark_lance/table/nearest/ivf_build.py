@@ -133,7 +133,9 @@ class TakeTask:
         assert self.folder is not None
         segment = open_ivf(self.files, self.entry, self.width)
         model = read_model(self.files, ModelLocation(self.entry.uuid, self.entry.base_id))
-        rows = SegmentRows(self.files, segment, self.fragments, stable_row_ids=self.stable_row_ids)
+        rows = SegmentRows(
+            self.files, segment, self.fragments, stable_row_ids=self.stable_row_ids, is_cached=False
+        )
         parts = _PartWriter(self.files.table.store(), self.folder, model)
         for number in range(model.num_partitions):
             own = rows.read(number)

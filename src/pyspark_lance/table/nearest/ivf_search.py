@@ -33,7 +33,7 @@ from pyspark_lance.table.nearest.ivf_file import (
     open_ivf,
 )
 from pyspark_lance.table.nearest.live_rows import MatchingScan, PartitionRows, SegmentRows
-from pyspark_lance.table.nearest.rabit import RabitRows, rabit_distances, rotate
+from pyspark_lance.table.nearest.rabit import RabitRows, products_of, rabit_distances, rotate
 from pyspark_lance.table.nearest.vectors import Metric, Queries, width_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
@@ -84,6 +84,8 @@ _SMALL_QUERY_COUNT: Final = 8
 _DECODED_NUMBERS: Final = 1 << 22
 # Maximum distances in memory.
 _DISTANCES: Final = 1 << 22
+# Sums of so many products of two bytes are exact in single precision.
+_EXACT_NUMBERS: Final = (1 << 24) // (255 * 255 * 2)
 # Maximum pending rows, in addition to the best so far.
 _MAX_WAITING: Final = 1 << 18
 
@@ -268,7 +270,7 @@ class _SegmentSearch:
         book = self._segment.codebook
         assert book is not None
         parts, words, _ = book.shape
-        places = self._words(codes, parts, words) + np.arange(0, parts * words, words)[:, None]
+        by_part = self._words(codes, parts, words)
         for query in queries:
             if self._segment.metric is Metric.DOT:
                 own = query.astype(np.float32).reshape(parts, -1)
@@ -277,7 +279,9 @@ class _SegmentSearch:
                 moved = query - self._segment.centroids[number]
                 own = moved.astype(np.float32).reshape(parts, 1, -1)
                 table = ((book - own) ** 2).sum(-1)
-            distances = np.take(table.ravel(), places).sum(axis=0)
+            distances = np.zeros(by_part.shape[1], np.float32)
+            for of_part, own_words in zip(table, by_part, strict=True):
+                distances += of_part[own_words]
             yield distances - (parts - 1) if self._segment.metric is Metric.DOT else distances
 
     def _sq_distances(
@@ -286,14 +290,17 @@ class _SegmentSearch:
         """Return the distances of all rows from all queries, for numbers of 256 levels."""
         assert self._segment.bounds is not None
         low, step = self._segment.bounds
-        levels = codes.astype(np.float64)
         if self._segment.metric is Metric.DOT:
+            levels = codes.astype(np.float64)
             exact = queries.astype(np.float64)
             products = low * exact.sum(axis=1)[:, None] + step * (exact @ levels.T)
             return (1 - products).astype(np.float32)
         own = np.trunc(np.clip((directed.astype(np.float64) - low) / step, 0, 255))
-        squares = np.einsum("ij,ij->i", levels, levels) - 2 * (own @ levels.T)
-        squares += np.einsum("ij,ij->i", own, own)[:, None]
+        squares = np.einsum("ij,ij->i", own, own)[:, None] + np.zeros((1, len(codes)))
+        for first in range(0, codes.shape[1], _EXACT_NUMBERS):
+            part = slice(first, first + _EXACT_NUMBERS)
+            levels, wanted = codes[:, part].astype(np.float32), own[:, part].astype(np.float32)
+            squares += np.einsum("ij,ij->i", levels, levels) - 2 * products_of(wanted, levels)
         return (squares * step * step).astype(np.float32)
 
 

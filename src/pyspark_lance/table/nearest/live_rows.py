@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -191,12 +192,34 @@ class PartitionRows:
     rabit: RabitRows | None = None  # IVF_RQ only.
 
 
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """All rows of a partition, also deleted ones, as in ``PartitionRows``."""
+
+    row_ids: NDArray[np.uint64]
+    stored: NDArray[Any]
+    rabit: RabitRows | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory they take."""
+        codes = 0 if self.rabit is None else self.rabit.nbytes
+        return int(self.row_ids.nbytes + self.stored.nbytes + codes) + _ENTRY_BYTES
+
+
+# Partitions of vector indices that were searched last, of all searches of the process.
+_KEPT_PARTITION_BYTES: Final = 128 << 20
+_kept_partitions: Final[RecentlyUsed[_Partition]] = RecentlyUsed(
+    _KEPT_PARTITION_BYTES, lambda found: found.nbytes
+)
+
+
 class SegmentRows:
     """Reader of the partitions of a segment.
 
     ``fragments``: covered ones, with their row ids if these are stable; ``stable_row_ids``: whether
     the table has stable row ids. ``matching``: a scan of these fragments for the addresses of
-    matching rows; None for all.
+    matching rows; None for all. ``is_cached``: whether partitions are kept for later searches.
     """
 
     def __init__(
@@ -207,39 +230,60 @@ class SegmentRows:
         *,
         stable_row_ids: bool,
         matching: MatchingScan | None = None,
+        is_cached: bool = True,
     ) -> None:
-        self._segment = segment
-        self._file = IndexFile.open(files, segment.entry, ROWS_FILE)
-        kinds = (_ROW_ID, *segment.columns)
-        schema = self._file.reader.schema
-        self._fields = [field for field in schema.fields if field.name in kinds]
+        self._files, self._segment, self._is_cached = files, segment, is_cached
         self._live = LiveRows(files, fragments, stable_row_ids=stable_row_ids, matching=matching)
+
+    @cached_property
+    def _file(self) -> IndexFile:
+        return IndexFile.open(self._files, self._segment.entry, ROWS_FILE)
 
     def read(self, number: int) -> PartitionRows:
         """Read the rows of a partition, possibly none."""
-        start, length = int(self._segment.starts[number]), int(self._segment.lengths[number])
-        if not length:
+        if not self._segment.lengths[number]:
             nothing = np.empty(0, np.uint64)
             return PartitionRows(nothing, nothing, _NO_CODES)
-        batch = self._file.reader.read(
-            self._fields, self._file.reader.embedded_columns(), start, start + length
-        )
+        every = self._partition(number)
+        addresses, is_live = self._live.addresses_of(every.row_ids)
+        if is_live.all():
+            return PartitionRows(every.row_ids, addresses, every.stored, every.rabit)
+        kept = every.row_ids[is_live], addresses[is_live]
+        if every.rabit is not None:
+            return PartitionRows(*kept, _NO_CODES, every.rabit.at(is_live))
+        # The codes of a number are contiguous, or those of a row, as they are stored.
+        is_by_row = every.stored.flags.c_contiguous
+        stored = every.stored[is_live] if is_by_row else every.stored.T[:, is_live].T
+        return PartitionRows(*kept, stored)
+
+    def _partition(self, number: int) -> _Partition:
+        key = self._segment.entry.uuid, number
+        found = _kept_partitions.get(key) if self._is_cached else None
+        if found is None:
+            found = self._read_partition(number)
+            if self._is_cached:
+                _kept_partitions.put(key, found)
+        return found
+
+    def _read_partition(self, number: int) -> _Partition:
+        start, length = int(self._segment.starts[number]), int(self._segment.lengths[number])
+        reader = self._file.reader
+        kinds = (_ROW_ID, *self._segment.columns)
+        fields = [field for field in reader.schema.fields if field.name in kinds]
+        batch = reader.read(fields, reader.embedded_columns(), start, start + length)
         names = batch.schema.names
         row_ids = plain_numbers(batch.column(names.index(_ROW_ID)))
-        addresses, is_live = self._live.addresses_of(row_ids)
-        kept = row_ids[is_live], addresses[is_live]
         if self._segment.rabit is not None:
-            return PartitionRows(*kept, _NO_CODES, rows_of(self._segment.rabit, batch, is_live))
-        stored = batch.column(names.index(str(self._segment.kind)))
-        return PartitionRows(*kept, self._values(stored, is_live))
+            return _Partition(row_ids, _NO_CODES, rows_of(self._segment.rabit, batch))
+        return _Partition(row_ids, self._values(batch.column(names.index(str(self._segment.kind)))))
 
-    def _values(self, stored: pa.Array, is_live: NDArray[np.bool_]) -> NDArray[Any]:
+    def _values(self, stored: pa.Array) -> NDArray[Any]:
         if self._segment.kind is IvfKind.FLAT:
             vectors, _ = matrix_of(stored)
-            return vectors[is_live]
+            return vectors
         width = stored.type.list_size
         items = stored.values.slice(stored.offset * width, len(stored) * width)
         codes = plain_numbers(items).reshape(-1, width)
         if self._segment.kind is IvfKind.PQ and self._segment.transposed:
-            return codes.reshape(width, -1)[:, is_live].T
-        return codes[is_live]
+            return codes.reshape(width, -1).T
+        return codes

@@ -116,24 +116,41 @@ def _walsh_hadamard(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 class RabitRows:
     """Codes of some rows of a partition; all arrays have a first axis of rows."""
 
-    signs: _Bytes  # A bit for each number, the lowest first; shape (n, d / 8).
-    further: _Bytes | None  # Further bits, as they are stored.
+    signs: _Bytes  # A bit for each number, the lowest first; shape (d / 8, n).
+    further: _Bytes | None  # The numbers of further bits; shape (n, d).
     addends: NDArray[np.float32]
     factors: NDArray[np.float32]
     is_rounded: NDArray[np.bool_]  # Whether they belong to a whole batch.
 
+    @property
+    def nbytes(self) -> int:
+        """About how much memory they take."""
+        further = 0 if self.further is None else self.further.nbytes
+        of_rows = self.addends.nbytes + self.factors.nbytes + self.is_rounded.nbytes
+        return int(self.signs.nbytes + further + of_rows)
 
-def rows_of(code: RabitCode, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> RabitRows:
-    """Decode some rows of a whole partition; ``kept``: which of them."""
+    def at(self, kept: NDArray[np.bool_]) -> RabitRows:
+        """Select some of the rows."""
+        return RabitRows(
+            self.signs[:, kept],
+            None if self.further is None else self.further[kept],
+            self.addends[kept],
+            self.factors[kept],
+            self.is_rounded[kept],
+        )
+
+
+def rows_of(code: RabitCode, batch: pa.RecordBatch) -> RabitRows:
+    """Decode the rows of a whole partition."""
     columns = {name: batch.column(batch.schema.names.index(name)) for name in code.columns}
-    addends, factors = (plain_numbers(columns[name])[kept] for name in code.factors)
-    further = columns.get(_FURTHER_BITS)
+    addends, factors = (plain_numbers(columns[name]) for name in code.factors)
+    further, width = columns.get(_FURTHER_BITS), code.flips.shape[1]
     return RabitRows(
-        _row_by_row(_bytes_of(columns[SIGNS]))[kept],
-        None if further is None else _bytes_of(further)[kept],
+        np.ascontiguousarray(_row_by_row(_bytes_of(columns[SIGNS])).T),
+        None if further is None else further_numbers(_bytes_of(further), code.num_bits - 1, width),
         addends,
         factors,
-        (np.arange(batch.num_rows) < batch.num_rows // _BATCH * _BATCH)[kept],
+        np.arange(batch.num_rows) < batch.num_rows // _BATCH * _BATCH,
     )
 
 
@@ -161,7 +178,7 @@ def _row_by_row(stored: _Bytes) -> _Bytes:
     return rows
 
 
-def further_numbers(stored: _Bytes, num_bits: int, width: int) -> NDArray[np.float32]:
+def further_numbers(stored: _Bytes, num_bits: int, width: int) -> _Bytes:
     """Return the numbers of the further bits of rows; shape (n, width).
 
     ``stored``: of each block of 64 numbers 8 bytes for each bit; ``num_bits``: 1 to 8.
@@ -177,7 +194,7 @@ def further_numbers(stored: _Bytes, num_bits: int, width: int) -> NDArray[np.flo
         numbers = np.concatenate([runs & 15, runs >> 4], axis=3)
     else:
         numbers = _runs_of(blocks, num_bits).reshape(count, -1, _BLOCK)
-    return numbers.reshape(count, -1)[:, :width].astype(np.float32)
+    return np.ascontiguousarray(numbers.reshape(count, -1)[:, :width])
 
 
 def _runs_of(blocks: _Bytes, num_bits: int) -> _Bytes:
@@ -211,10 +228,9 @@ def rabit_distances(
     addends of rows.
     """
     further = code.num_bits - 1
-    products = _further_products(rows, queries, further)
-    by_byte = np.ascontiguousarray(rows.signs.T)
+    products = _further_products(rows, queries)
     for number, query in enumerate(queries):
-        inner = _sign_products(query, by_byte, rows.is_rounded)
+        inner = _sign_products(query, rows.signs, rows.is_rounded)
         if further:
             inner = inner * np.float32(1 << further) + products[number]
         inner -= np.float32((1 << further) - 0.5) * query.sum(dtype=np.float32)
@@ -222,17 +238,25 @@ def rabit_distances(
         yield inner * rows.factors + addends + np.float32(added[number])
 
 
-def _further_products(
-    rows: RabitRows, queries: NDArray[np.float32], num_bits: int
-) -> NDArray[np.float32]:
+def products_of(queries: _Floats, rows: _Floats) -> NDArray[np.float32]:
+    """Return the product of each query with each row; shape (queries, rows)."""
+    if len(queries) == 1:
+        # Threads of BLAS would cost more than they save, as a row is used once.
+        one: NDArray[Any] = np.einsum("ij,j->i", rows, queries[0])
+        return one[None].astype(np.float32, copy=False)
+    found: NDArray[np.float32] = queries @ rows.T
+    return found
+
+
+def _further_products(rows: RabitRows, queries: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the products of queries with the further bits of rows; shape (m, n)."""
     count, width = len(rows.addends), queries.shape[1]
-    products = np.zeros((len(queries), count if num_bits else 0), np.float32)
+    products = np.zeros((len(queries), 0 if rows.further is None else count), np.float32)
     step = max(1, _DECODED_NUMBERS // width)
     for first in range(0, count if rows.further is not None else 0, step):
         assert rows.further is not None
         part = slice(first, first + step)
-        products[:, part] = queries @ further_numbers(rows.further[part], num_bits, width).T
+        products[:, part] = products_of(queries, rows.further[part].astype(np.float32))
     return products
 
 
