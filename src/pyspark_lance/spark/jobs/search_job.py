@@ -1,8 +1,8 @@
 """Searches of texts on the executors: by words, by words and a vector, for near-duplicates.
 
-A small search is one task. Of a large one, each segment of an index is a task, and so are some of
-the rows that no index covers; one more task merges the results, and reads the rows. Queries of a
-DataFrame stay partitioned: each task searches all rows for its own ones.
+A small search needs no task; see ``local_search``. Of a large one, each segment of an index is a
+task, and so are some of the rows that no index covers; one more task merges the results, and reads
+the rows. Queries of a DataFrame stay partitioned: each task searches all rows for its own ones.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def products_of(queries: _Floats, rows: _Floats) -> NDArray[np.float32]:
         # Threads of BLAS would cost more than they save, as a row is used once.
         one: NDArray[Any] = np.einsum("ij,j->i", rows, queries[0])
         return one[None].astype(np.float32, copy=False)
-    found: NDArray[np.float32] = queries @ rows.T
+    found: NDArray[Any] = queries @ rows.T
     return found
 
 
