@@ -47,6 +47,15 @@ def test_scan_keeps_only_recent_pages_resident(store, monkeypatch):
     assert bytes(pieces[0][-2:]) == b"\xfe\xff"
 
 
+def test_pages_of_copies_are_dropped(store):
+    before = resident_mib()
+    view = store.get_range("x", 3, 64 * MIB)
+    data = MappedPages.copied(view, 3)
+    assert resident_mib() - before < 96
+    assert data == view
+    assert MappedPages.copied(memoryview(b"not a map"), 3) == b"not a map"
+
+
 def test_small_views_are_not_tracked(store):
     pages = MappedPages(limit=MIB)
     view = store.get("x")

@@ -55,17 +55,29 @@ class FragmentColumns:
 
     def take(self, places: _Positions) -> FragmentColumns:
         """Return the rows of some fragments."""
-        return FragmentColumns(*(column[places] for column in self._all()))
+        return FragmentColumns(*(column[places] for column in self.arrays()))
 
-    def _all(self) -> tuple[NDArray[Any], ...]:
+    def put(self, places: _Positions, rows: FragmentColumns) -> None:
+        """Set the rows of some fragments."""
+        for column, values in zip(self.arrays(), rows.arrays(), strict=True):
+            column[places] = values
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Return the columns in the order of the fields."""
         return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    @classmethod
+    def zeros(cls, count: int) -> FragmentColumns:
+        """Create columns that are yet to be set."""
+        flags, numbers = np.zeros((2, count), bool), np.zeros((5, count), np.int64)
+        return cls(*numbers[:3], *flags, *numbers[3:])
 
     @classmethod
     def concat(cls, parts: Sequence[FragmentColumns]) -> FragmentColumns:
         """Concatenate columns."""
         if len(parts) == 1:
             return parts[0]
-        columns = zip(*(part._all() for part in parts), strict=True)
+        columns = zip(*(part.arrays() for part in parts), strict=True)
         return cls(*(np.concatenate(column) for column in columns))
 
     @classmethod
@@ -77,8 +89,9 @@ class FragmentColumns:
         return cls(ids, physical, deleted, *flags, num_bytes, file_version)
 
 
-_SEVERAL: Final = -1
-_MAJOR_UNIT: Final = 1 << 31
+# Codes of ``file_version``: of data files of several versions, and the distance of major versions.
+SEVERAL_VERSIONS: Final = -1
+MAJOR_UNIT: Final = 1 << 31
 
 
 @lru_cache
@@ -88,10 +101,10 @@ def file_version_code(versions: tuple[tuple[int, int], ...]) -> int:
     ``versions``: major and minor of each file.
     """
     if not versions or versions.count(versions[0]) != len(versions):
-        return _SEVERAL
+        return SEVERAL_VERSIONS
     major, minor = versions[0]
-    is_plain = 0 <= minor < _MAJOR_UNIT and 0 <= major < _MAJOR_UNIT
-    return major * _MAJOR_UNIT + minor if is_plain else _SEVERAL
+    is_plain = 0 <= minor < MAJOR_UNIT and 0 <= major < MAJOR_UNIT
+    return major * MAJOR_UNIT + minor if is_plain else SEVERAL_VERSIONS
 
 
 class Fragments(Sequence[Fragment]):
@@ -157,8 +170,8 @@ class Fragments(Sequence[Fragment]):
     def file_versions(self) -> frozenset[tuple[int, int]]:
         """The versions, major and minor, of the data files."""
         codes = np.unique(self.columns.file_version).tolist()
-        if _SEVERAL not in codes:
-            return frozenset(divmod(code, _MAJOR_UNIT) for code in codes)
+        if SEVERAL_VERSIONS not in codes:
+            return frozenset(divmod(code, MAJOR_UNIT) for code in codes)
         if self._stored is None:
             return frozenset(
                 (file.major_version, file.minor_version) for one in self for file in one.files

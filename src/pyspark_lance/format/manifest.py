@@ -11,6 +11,7 @@ Source: docs/format/table-format.md, section 2.2; protos/table.proto, message Ma
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,7 +25,6 @@ from pyspark_lance.errors import (
     LanceError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.format.deletion_vector import DeletionFile
 from pyspark_lance.format.feature_flags import (
     FRAGMENT_TREE,
     MIXED_FILE_VERSIONS,
@@ -33,21 +33,9 @@ from pyspark_lance.format.feature_flags import (
     check_consistent,
     check_readable,
 )
-from pyspark_lance.format.fragment import (
-    MAX_FRAGMENT_ID,
-    MAX_PHYSICAL_ROWS,
-    Fragment,
-    check_data_file,
-    file_version_name,
-    fragments_from_protos,
-)
-from pyspark_lance.format.fragments import (
-    PARSED,
-    FragmentColumns,
-    Fragments,
-    file_version_code,
-    same_bytes,
-)
+from pyspark_lance.format.fragment import Fragment, file_version_name, fragments_from_protos
+from pyspark_lance.format.fragment_decoder import decode_columns
+from pyspark_lance.format.fragments import FragmentColumns, Fragments, same_bytes
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.wire import (
     LENGTH_DELIMITED,
@@ -62,9 +50,9 @@ from pyspark_lance.proto import table_pb2
 
 _FRAGMENTS_NUMBER = table_pb2.Manifest.FRAGMENTS_FIELD_NUMBER
 _FRAGMENT_TAG = _FRAGMENTS_NUMBER << 3 | LENGTH_DELIMITED
+# Fragments of equal length before more are looked for at once.
+_MIN_RUN: Final = 32
 _ID_TAG = bytes([table_pb2.DataFragment.ID_FIELD_NUMBER << 3 | VARINT])
-# Only damaged messages exceed this.
-_MOST: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +78,9 @@ class PartialManifest:
 
         def look(first: int, last: int) -> None:
             nonlocal has_unknown
-            for start in range(first, last, PARSED):
-                stop = min(start + PARSED, last)
-                data = self.data[self.offsets[start] : self.offsets[stop]]
-                found, is_strange = _decode_columns(data)
-                has_unknown |= is_strange
-                columns.append(found)
+            found, is_strange = decode_columns(self.data, self.offsets[first : last + 1])
+            has_unknown |= is_strange
+            columns.append(found)
             items.extend([None] * (last - first))
 
         done = 0
@@ -111,42 +96,6 @@ class PartialManifest:
         return Fragments(items, stored, joined), has_unknown
 
 
-def _decode_columns(data: bytes) -> tuple[FragmentColumns, bool]:
-    """Return the columns of adjacent fragments, and whether one has unknown fields.
-
-    Refuse a fragment that cannot be read reliably.
-    """
-    message = parse_message(table_pb2.Manifest, data)
-    is_strange = drop_unknown_fields(message)
-    rows = []
-    for one in message.fragments:
-        num_bytes = 0
-        versions: tuple[tuple[int, int], ...] = ()
-        for file in one.files:
-            check_data_file(file.path, file.fields, file.column_indices)
-            num_bytes += file.file_size_bytes
-            versions += ((file.file_major_version, file.file_minor_version),)
-        fragment_id, physical_rows = one.id, one.physical_rows
-        has_deletions = one.HasField("deletion_file")
-        num_deleted = 0
-        if has_deletions:
-            num_deleted = DeletionFile.from_proto(one.deletion_file).num_deleted_rows
-        if fragment_id > MAX_FRAGMENT_ID or physical_rows > MAX_PHYSICAL_ROWS or one.overlays:
-            fragments_from_protos([one])  # raises the specific error
-        rows.append(
-            (
-                fragment_id,
-                physical_rows,
-                num_deleted if num_deleted < _MOST else _MOST,
-                has_deletions,
-                one.HasField("inline_row_ids") or one.WhichOneof("row_id_sequence") is not None,
-                num_bytes if num_bytes < _MOST else _MOST,
-                file_version_code(versions),
-            )
-        )
-    return FragmentColumns.of(rows), is_strange
-
-
 def cut_manifest(data: bytes, known: Fragments | None) -> PartialManifest | None:
     """Find the fragments of a serialized Manifest message, and those that ``known`` has too.
 
@@ -158,7 +107,7 @@ def cut_manifest(data: bytes, known: Fragments | None) -> PartialManifest | None
     neighbour = None if known is None else known.contiguous_bytes
     if known is None or neighbour is None:
         rest = _field_starts(data, position)
-        return None if rest is None else PartialManifest(data, np.array(rest), (), None)
+        return None if rest is None else PartialManifest(data, rest, (), None)
     offsets: list[NDArray[np.int64]] = []
     shared: list[tuple[int, int, int]] = []
     count = there = 0
@@ -187,33 +136,60 @@ def cut_manifest(data: bytes, known: Fragments | None) -> PartialManifest | None
     rest = _field_starts(data, position)
     if rest is None:
         return None
-    return PartialManifest(data, np.concatenate([*offsets, np.array(rest)]), tuple(shared), known)
+    return PartialManifest(data, np.concatenate([*offsets, rest]), tuple(shared), known)
 
 
-def _field_starts(data: bytes, position: int) -> list[int] | None:
+def _field_starts(data: bytes, position: int) -> NDArray[np.int64] | None:
     """Return starts of the fragments from a position on, and the last end; None if damaged."""
-    starts: list[int] = []
+    starts = array("q")
     length, add = len(data), starts.append
+    width = equal = 0
     while position < length and data[position] == _FRAGMENT_TAG:
         add(position)
         size, at = 0, position + 1
         # Most fragments have a length of two bytes.
         if at + 1 < length and data[at] >= 0x80 > data[at + 1]:
-            position = at + 2 + (data[at] & 0x7F | data[at + 1] << 7)
-            continue
-        for shift in range(0, 35, 7):
-            if at >= length:
-                return None
-            byte = data[at]
-            size |= (byte & 0x7F) << shift
-            at += 1
-            if byte < 0x80:
-                break
+            at, size = at + 2, data[at] & 0x7F | data[at + 1] << 7
         else:
-            return None
-        position = at + size
+            for shift in range(0, 35, 7):
+                if at >= length:
+                    return None
+                byte = data[at]
+                size |= (byte & 0x7F) << shift
+                at += 1
+                if byte < 0x80:
+                    break
+            else:
+                return None
+        equal = equal + 1 if at + size - position == width else 0
+        width = at + size - position
+        if equal == _MIN_RUN:
+            count = _equal_heads(data, position, at - position, width)
+            starts.frombytes(np.arange(position + width, position + count * width, width).tobytes())
+            position, equal = position + count * width, 0
+        else:
+            position += width
     add(position)
-    return starts if position <= length else None
+    return np.frombuffer(starts, np.int64) if position <= length else None
+
+
+def _equal_heads(data: bytes, position: int, size: int, width: int) -> int:
+    """Return how many fields from a position on have equal tags and lengths, at least one.
+
+    ``size``: bytes of tag and length; ``width``: of the whole field.
+    """
+    raw = np.frombuffer(data, np.uint8)[position:]
+    whole = max(len(raw) // width, 1)
+    count, step = 1, _MIN_RUN
+    while count < whole:
+        stop = min(count + step, whole)
+        differs = np.zeros(stop - count, bool)
+        for index in range(size):
+            differs |= raw[count * width + index : stop * width : width] != raw[index]
+        if differs.any():
+            return count + int(np.argmax(differs))
+        count, step = stop, 2 * step
+    return count
 
 
 def _first_fragment(data: bytes) -> int | None:

@@ -48,7 +48,7 @@ from pyspark_lance.metafile.paths import (
     parse_manifest_name,
     transaction_path,
 )
-from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.local_store import MAPPED_PAGES, LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore, missing
 
 MAX_INLINE_TRANSACTION: Final = 1 << 20
@@ -317,7 +317,8 @@ def _manifest_of(
     location: ManifestLocation, file: _FileBytes, with_indices: bool, known: Fragments | None
 ) -> ManifestFile:
     position, end = file.manifest_range()
-    manifest = Manifest.from_bytes(file.read(position, end), file.where(position, end), known)
+    data = MAPPED_PAGES.copied(file.read(position, end), position)
+    manifest = Manifest.from_bytes(data, file.where(position, end), known)
     return _parse_checked(location, file, manifest, with_indices=with_indices)
 
 

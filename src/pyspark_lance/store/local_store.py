@@ -87,8 +87,25 @@ class MappedPages:
         for reference, first, last in old:
             whole = reference()
             if whole is not None:
-                first = first // _PAGE * _PAGE
-                whole.madvise(_DONT_NEED, first, last - first)
+                _drop_pages(whole, first, last)
+
+    @staticmethod
+    def copied(view: Buffer, start: int) -> bytes:
+        """Return a copy of a view, and drop its pages, which are not needed any more.
+
+        ``start``: position of the view in its object.
+        """
+        data = bytes(view)
+        content = view.obj if isinstance(view, memoryview) else None
+        if len(data) >= _MIN_BYTES and isinstance(content, mmap.mmap):
+            _drop_pages(content, start, start + len(data))
+        return data
+
+
+def _drop_pages(content: mmap.mmap, start: int, end: int) -> None:
+    if _DONT_NEED is not None:
+        start = start // _PAGE * _PAGE
+        content.madvise(_DONT_NEED, start, end - start)
 
 
 MAPPED_PAGES: Final = MappedPages()
