@@ -255,23 +255,27 @@ class Fragments(Sequence[Fragment]):
 
     def encoded(self) -> bytes:
         """Return the fields of a Manifest message, one per fragment."""
+        return b"".join(self.pieces())
+
+    def pieces(self) -> list[bytes | memoryview]:
+        """Return these fields without a copy; adjacent fragments are in one piece."""
         if self._stored is None:
             message = table_pb2.Manifest()
             add = message.fragments.add
             for fragment in self:
                 fragment.write_to(add())
-            return message.SerializeToString(deterministic=True)
+            return [message.SerializeToString(deterministic=True)]
         return self._spans(0, len(self))
 
-    def _spans(self, first: int, last: int) -> bytes:
-        """Return the bytes of [first, last); adjacent fragments are copied together."""
+    def _spans(self, first: int, last: int) -> list[bytes | memoryview]:
+        """Return the bytes of [first, last)."""
         assert self._stored is not None
         data, starts, ends = self._stored
+        view = memoryview(data)
         starts, ends = starts[first:last], ends[first:last]
         begins = np.flatnonzero(starts[1:] != ends[:-1]) + 1
         bounds = [0, *begins.tolist(), last - first]
-        runs = pairwise(bounds)
-        return b"".join([data[starts[a] : ends[b - 1]] for a, b in runs if b > a])
+        return [view[starts[a] : ends[b - 1]] for a, b in pairwise(bounds) if b > a]
 
     def messages(self) -> Iterator[table_pb2.Manifest]:
         """Yield Manifest messages with some fragments each, without decoding or caching values."""
@@ -298,7 +302,7 @@ class Fragments(Sequence[Fragment]):
         first, last = missing[0], missing[-1] + 1
         message = parse_message(
             table_pb2.Manifest,
-            self._spans(first, last)
+            b"".join(self._spans(first, last))
             if len(missing) == last - first
             else self.take(np.array(missing, np.int64)).encoded(),
         )

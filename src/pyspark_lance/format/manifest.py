@@ -337,6 +337,10 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The serialized message."""
+        return b"".join(self.pieces())
+
+    def pieces(self) -> list[bytes | memoryview]:
+        """The serialized message in pieces, since those of the fragments may be large."""
         fields = table_pb2.Manifest(fields=self.schema.to_protos())
         message = table_pb2.Manifest(
             version=self.version,
@@ -373,13 +377,11 @@ class Manifest:
             message.data_format.file_format = self.file_format
             message.data_format.version = self.data_storage_version
         # In the order of field numbers, as the library writes them.
-        return b"".join(
-            (
-                fields.SerializeToString(deterministic=True),
-                self.fragments.encoded(),
-                message.SerializeToString(deterministic=True),
-            )
-        )
+        return [
+            fields.SerializeToString(deterministic=True),
+            *self.fragments.pieces(),
+            message.SerializeToString(deterministic=True),
+        ]
 
     @property
     def has_dictionary_values(self) -> bool:

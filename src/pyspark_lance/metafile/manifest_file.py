@@ -443,14 +443,14 @@ def encode_manifest(
     """
     # Fields refer to dictionary values by position, so these stay at the start of the file.
     values = manifest.dictionary_values if manifest.has_dictionary_values else b""
-    pieces: list[bytes] = [values]
+    pieces: list[Buffer] = [values]
     position = len(values)
 
-    def add(section: bytes) -> int:
+    def add(*section: Buffer) -> int:
         nonlocal position
-        start = position
-        pieces.extend((_LENGTH.pack(len(section)), section))
-        position += _LENGTH.size + len(section)
+        start, size = position, sum(map(len, section))
+        pieces.extend((_LENGTH.pack(size), *section))
+        position += _LENGTH.size + size
         return start
 
     index_section = add(section_of_indices(indices)) if indices else None
@@ -461,7 +461,7 @@ def encode_manifest(
     manifest = dataclasses.replace(
         manifest, index_section=index_section, transaction_section=transaction_section
     )
-    manifest_position = add(manifest.to_bytes())
+    manifest_position = add(*manifest.pieces())
     pieces.append(_FOOTER.pack(manifest_position, _MAJOR, _MINOR, _MAGIC))
     return b"".join(pieces)
 
