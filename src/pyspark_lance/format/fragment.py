@@ -301,8 +301,7 @@ def _external(file: table_pb2.ExternalFile) -> ExternalFile:
     return ExternalFile(file.path, file.offset, file.size)
 
 
-_READ_SOURCE: Final[dict[str | None, _Read]] = {
-    None: lambda message: None,
+_READ_SOURCE: Final[dict[str, _Read]] = {
     "inline_row_ids": lambda message: message.inline_row_ids,
     "external_row_ids": lambda message: _external(message.external_row_ids),
     "column_row_ids": lambda message: SPILLED,
@@ -338,7 +337,8 @@ def sequence_sources(
 
 def _read_source(message: table_pb2.DataFragment, oneof: str) -> SequenceSource:
     """The sequence that is set in ``oneof``."""
-    return _READ_SOURCE[message.WhichOneof(oneof)](message)
+    name = message.WhichOneof(oneof)
+    return None if name is None else _READ_SOURCE[name](message)
 
 
 def _write_source(

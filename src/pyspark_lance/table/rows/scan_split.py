@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.format.column_names import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.format.deletion_vector import OffsetSet
-from pyspark_lance.format.fragment import (
-    SEQUENCE_FIELDS,
-    Fragment,
-    fragments_from_protos,
-    new_data_file_name,
-)
+from pyspark_lance.format.fragment import SEQUENCE_FIELDS, Fragment, fragments_from_protos
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.wire import (
     WORTHWHILE_RANGES,
@@ -31,9 +25,13 @@ from pyspark_lance.format.wire import (
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.rows.lineage import SEQUENCE_OF
 
-# Names of data files that differ only in their 16 random bytes.
-_NAME: Final = re.compile(r"([01]{24})([0-9a-f]{26})\.lance")
+# Names of data files that differ only in their 16 random bytes: 3 as bits, 13 as digits.
 _NAME_BYTES: Final = 16
+_NAME_BITS: Final = 24
+_NAME_END: Final = b".lance"
+_NAME_DIGITS: Final = 26
+_NAME_LENGTH: Final = _NAME_BITS + _NAME_DIGITS + len(_NAME_END)
+_IS_HEX: Final = np.isin(np.arange(256), list(b"0123456789abcdef"))
 _FAST: Final = 1
 _SMALL_BYTES: Final = 2048
 # Protobuf fields of the sequence of a lineage column: inline, and in any form.
@@ -176,15 +174,12 @@ class Slices(Sequence[ScanSplit]):
         names: list[bytes] = []
         packed: list[bytes] = []
         for messages in self.fragments.messages():
+            files: list[table_pb2.DataFile] = []
             for message in messages.fragments:
                 for one in cleared:
                     message.ClearField(one)
-                for file in message.files:
-                    parts = _NAME.fullmatch(file.path)
-                    if parts is not None:
-                        bits, digits = parts.groups()
-                        names.append(int(bits, 2).to_bytes(3, "big") + bytes.fromhex(digits))
-                        file.path = ""
+                files += message.files
+            names.append(_take_names(files))
             packed.append(messages.SerializeToString())
         is_whole = (
             not self.starts.any() and (self.ends == self.fragments.columns.physical_rows).all()
@@ -209,6 +204,40 @@ class Slices(Sequence[ScanSplit]):
             if ranges is not None and encode_each(ranges) == found:
                 packed[name] = _pack_numbers(ranges)
         return packed
+
+
+def _take_names(files: list[table_pb2.DataFile]) -> bytes:
+    """Return the random bytes of the names of new files, and clear these names."""
+    named = [(file, path) for file in files if len(path := file.path) == _NAME_LENGTH]
+    text = "".join([path for _, path in named]).encode("ascii", "replace")
+    chars = np.frombuffer(text, np.uint8).reshape(-1, _NAME_LENGTH)
+    bits, digits, end = np.split(chars, (_NAME_BITS, _NAME_BITS + _NAME_DIGITS), axis=1)
+    is_new = (
+        ((bits == ord("0")) | (bits == ord("1"))).all(axis=1)
+        & _IS_HEX[digits].all(axis=1)
+        & (end == np.frombuffer(_NAME_END, np.uint8)).all(axis=1)
+    )
+    for (file, _), is_cleared in zip(named, is_new.tolist(), strict=True):
+        if is_cleared:
+            file.path = ""
+    first = np.packbits(bits[is_new] == ord("1"), axis=1)
+    rest = np.frombuffer(bytes.fromhex(digits[is_new].tobytes().decode()), np.uint8)
+    return np.hstack((first, rest.reshape(-1, _NAME_DIGITS // 2))).tobytes()
+
+
+def _put_names(message: table_pb2.Manifest, names: bytes) -> None:
+    """Undo ``_take_names``."""
+    parts = np.frombuffer(names, np.uint8).reshape(-1, _NAME_BYTES)
+    bits = np.unpackbits(parts[:, : _NAME_BITS // 8], axis=1) + np.uint8(ord("0"))
+    digits = np.frombuffer(parts[:, _NAME_BITS // 8 :].tobytes().hex().encode(), np.uint8)
+    end = np.broadcast_to(np.frombuffer(_NAME_END, np.uint8), (len(parts), len(_NAME_END)))
+    text = np.hstack((bits, digits.reshape(-1, _NAME_DIGITS), end)).tobytes().decode()
+    at = 0
+    for one in message.fragments:
+        for file in one.files:
+            if not file.path:
+                file.path = text[at : at + _NAME_LENGTH]
+                at += _NAME_LENGTH
 
 
 def _compress(data: bytes) -> bytes:
@@ -248,12 +277,7 @@ def _unpickle_slices(
 ) -> Slices:
     """Unpickle ``Slices``."""
     message = parse_message(table_pb2.Manifest, _decompress(messages))
-    names, at = _decompress(names), 0
-    for one in message.fragments:
-        for file in one.files:
-            if not file.path:
-                file.path = new_data_file_name(names[at : at + _NAME_BYTES])
-                at += _NAME_BYTES
+    _put_names(message, _decompress(names))
     for name, packed in ranges.items():
         inline, _ = _FIELDS_OF[name]
         sequences = encode_each(_unpack_ranges(packed, versions=name != ROW_ID))
@@ -261,7 +285,8 @@ def _unpickle_slices(
             setattr(one, inline, sequence)
     fragments = Fragments.of(fragments_from_protos(message.fragments))
     if bounds is None:
-        starts, ends = np.zeros(len(fragments), np.int64), fragments.columns.physical_rows
+        ends = np.array([one.physical_rows for one in fragments], np.int64)
+        starts = np.zeros_like(ends)
     else:
         starts, ends = (np.array(one, np.int64) for one in bounds)
     return Slices(fragments, starts, ends, offsets, lineage)

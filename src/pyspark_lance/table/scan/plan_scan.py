@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final, TypeVar
 
 import numpy as np
@@ -74,15 +73,17 @@ def pack_by_cost(
         costs = np.repeat(costs / np.maximum(lengths, 1), lengths)
         kinds = np.repeat(kinds, lengths)
         work = [piece for some in pieces for piece in some]
-    firsts: list[int] = []
-    filled, most = 0.0, target * _TOLERANCE
-    changes = np.diff(kinds, prepend=kinds[:1]) != 0
-    for place, (cost, is_other) in enumerate(zip(costs.tolist(), changes.tolist(), strict=True)):
-        if not firsts or is_other or filled + cost > most:
-            firsts.append(place)
-            filled = 0.0
-        filled += cost
-    return [work[first:last] for first, last in pairwise([*firsts, len(work)])]
+    # Costs before each piece, and where the kind changes.
+    before = np.concatenate((np.zeros(1), np.cumsum(costs)))
+    changes = np.append(np.flatnonzero(np.diff(kinds)) + 1, len(work))
+    tasks, first = [], 0
+    while first < len(work):
+        filled = np.searchsorted(before, before[first] + target * _TOLERANCE, side="right") - 1
+        other = changes[np.searchsorted(changes, first, side="right")]
+        last = int(min(max(filled, first + 1), other))
+        tasks.append(work[first:last])
+        first = last
+    return tasks
 
 
 def slice_costs(slices: Slices, share: float) -> NDArray[np.float64]:
