@@ -449,6 +449,11 @@ def check_property_values(properties: Mapping[str, str]) -> None:
     """Check that writers can use the values of properties of Lance."""
     # Few statements set properties.
     from pyspark_lance.table.cleanup.auto_cleanup import PREFIX, auto_policy  # noqa: PLC0415
+    from pyspark_lance.table.compaction.compaction_plan import (  # noqa: PLC0415
+        CONFIG_PREFIX,
+        CompactionOptions,
+        CompactionRequest,
+    )
     from pyspark_lance.table.rows.spilled_lineage import SPILLS_KEY, inline_lineage_bytes  # noqa: PLC0415
 
     if properties.get(SPILLS_KEY, "true").lower() not in ("true", "false"):
@@ -458,6 +463,8 @@ def check_property_values(properties: Mapping[str, str]) -> None:
     inline_lineage_bytes({**properties, SPILLS_KEY: "true"})
     # Version 0 is one after which every interval cleans up.
     auto_policy({f"{PREFIX}interval": "1", **properties}, 0)
+    compaction = {word: properties[word] for word in properties if word.startswith(CONFIG_PREFIX)}
+    CompactionOptions.of(compaction, CompactionRequest())
 
 
 def _option_of_writes(word: str) -> str | None:

@@ -72,7 +72,7 @@ def auto_policy(config: Mapping[str, str], version: int) -> CleanupPolicy | None
     older_than = config.get(f"{PREFIX}older_than")
     retain = config.get(f"{PREFIX}retain_versions")
     return CleanupPolicy(
-        older_than_s=None if older_than is None else parse_duration(older_than),
+        older_than_s=None if older_than is None else _age(older_than),
         # Without an age and a count, all removable versions are removed.
         before_version=version if older_than is None and retain is None else None,
         retain_versions=None if retain is None else _number("retain_versions", retain),
@@ -95,7 +95,16 @@ def clean_up_after(table: Table, result: CommitResult) -> CleanupResult | None:
         return None
 
 
+def _age(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"the property {PREFIX}older_than = {text!r} is not a duration", hint=error.hint
+        ) from error
+
+
 def _number(name: str, text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise InvalidInputError(f"the table is configured with {PREFIX}{name} = {text!r}")
+        raise InvalidInputError(f"the property {PREFIX}{name} = {text!r} is not a whole number")
     return int(text)

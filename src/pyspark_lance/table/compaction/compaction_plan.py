@@ -14,7 +14,7 @@ Source: docs/format/table-format.md, sections 6.4, 7.3 and 10.5.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final
 
@@ -150,10 +150,10 @@ class CompactionOptions:
             text = config.get(CONFIG_PREFIX + name)
             if text is not None:
                 try:
-                    configured[name] = _parse_bool(text) if kind is bool else kind(text)
+                    configured[name] = _PARSERS[kind](text)
                 except ValueError as error:
                     raise InvalidInputError(
-                        f"the table is configured with {CONFIG_PREFIX}{name} = {text!r}"
+                        f"the property {CONFIG_PREFIX}{name} = {text!r} is {error}"
                     ) from error
         requested = {one.name: getattr(request, one.name) for one in fields(request)}
         requested = {name: value for name, value in requested.items() if value is not None}
@@ -167,8 +167,29 @@ class CompactionOptions:
 
 def _parse_bool(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ValueError(text)
+        raise ValueError("neither true nor false")
     return text.lower() == "true"
+
+
+def _parse_int(text: str) -> int:
+    # Lance reads no signs, blanks or underscores, which ``int`` would.
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError("not a whole number")
+    return int(text)
+
+
+def _parse_float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+
+
+_PARSERS: Final[Mapping[type[int | float], Callable[[str], int | float]]] = {
+    bool: _parse_bool,
+    int: _parse_int,
+    float: _parse_float,
+}
 
 
 def plan_bins(

@@ -50,8 +50,7 @@ def inline_lineage_bytes(config: Mapping[str, str]) -> int | None:
         return DEFAULT_INLINE_BYTES
     if not (text.isascii() and text.isdigit()):
         raise InvalidInputError(
-            f"the table is configured with {INLINE_BYTES_KEY} = {text!r}, which is no number of "
-            "bytes",
+            f"the property {INLINE_BYTES_KEY} = {text!r} is not a number of bytes",
             hint=f"set it to a whole number such as {DEFAULT_INLINE_BYTES}, or remove it",
         )
     return int(text)
