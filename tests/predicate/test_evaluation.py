@@ -179,11 +179,20 @@ def test_lineage_columns_are_bigint():
     assert answers("_rowid = 4294967296", _rowid=pa.array([2**32, 1], pa.uint64())) == [True, False]
 
 
-def test_decimals_of_any_scale_compare_exactly():
+def test_decimals_beyond_38_digits_compare_rounded_as_in_spark():
     wide = pa.array([Decimal("1e-18"), Decimal(10) ** 19], pa.decimal128(38, 18))
     narrow = pa.array([Decimal("0.00"), Decimal(10) ** 20], pa.decimal128(38, 2))
-    assert answers("a > b", a=wide, b=narrow) == [True, False]
+    assert answers("a = b", a=wide, b=narrow) == [True, False]
     assert answers("a > 99999999999999999999999999999999999999", a=wide) == [False, False]
+    whole = pa.array([Decimal(1), Decimal(2), Decimal("9" * 38), None], pa.decimal128(38, 0))
+    # The constant becomes 2.
+    assert answers("x <= 1.5", x=whole) == [True, True, False, None]
+    assert answers("x = 1.5", x=whole) == [False, True, False, None]
+    assert answers("x IN (1.4)", x=whole) == [True, False, False, None]
+    assert answers("coalesce(x, 1.5) = 2", x=whole) == [False, True, False, True]
+    # Spark knows no longer decimals, so they compare exactly.
+    longer = pa.array([Decimal("1.00001"), Decimal(10) ** 50], pa.decimal256(60, 5))
+    assert answers("x > 1.000001", x=longer) == [True, True]
 
 
 ERRORS = [

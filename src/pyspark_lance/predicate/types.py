@@ -62,10 +62,13 @@ def decimal_of_integer(data_type: pa.DataType) -> pa.DataType:
 
 
 def wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """Return the type that holds all values of both; beyond 38 digits a 256-bit one."""
+    """Return the type that Spark compares decimals in: beyond 38 digits it rounds fractions."""
     scale = max(left.scale, right.scale)
-    precision = max(left.precision - left.scale, right.precision - right.scale) + scale
-    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+    whole = max(left.precision - left.scale, right.precision - right.scale)
+    if max(left.precision, right.precision) > MAX_PRECISION:  # unknown to Spark
+        return pa.decimal256(min(whole + scale, 76), scale)
+    scale = max(min(scale, MAX_PRECISION - whole), 0)
+    return pa.decimal128(min(whole + scale, MAX_PRECISION), scale)
 
 
 def common_type(left: pa.DataType, right: pa.DataType, *, ansi: bool = True) -> pa.DataType | None:
