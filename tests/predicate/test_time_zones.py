@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -119,6 +120,46 @@ def test_extreme_instants_convert_to_dates_and_seconds():
             parse_predicate("CAST(ts AS timestamp_ntz) IS NULL", batch.schema, time_zone="+01:00"),
             batch,
         )
+
+
+# Clocks go back at 00:01 in St. John's, and forward at 00:00 in Beirut.
+@pytest.mark.parametrize("zone", ["UTC", "America/St_Johns", "Asia/Beirut", "-18:00"])
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+def test_dates_compare_with_timestamps_as_midnights(zone, kind):
+    days = [dt.date(2010, month, day) for month in (3, 11) for day in range(1, 31)]
+    batch = pa.record_batch({"d": pa.array([*days, None], pa.date32())})
+
+    def matches(text):
+        return evaluate(parse_predicate(text, batch.schema, time_zone=zone), batch).to_pylist()
+
+    moments = [f"2010-{month}-{day} {time}" for month, day in ((3, 28), (11, 6), (11, 7))
+               for time in ("00:00", "00:00:00.000001", "23:30", "23:59:59.999999")]  # fmt: skip
+    for moment in moments:
+        for operator in ("=", "<>", "<", "<=", ">", ">=", "<=>"):
+            expected = matches(f"CAST(d AS {kind}) {operator} {kind}'{moment}'")
+            assert matches(f"d {operator} {kind}'{moment}'") == expected
+    for one, other in itertools.pairwise(moments):
+        both = f"({kind}'{one}', DATE'2010-03-05', {kind}'{other}')"
+        assert matches(f"d IN {both}") == matches(f"CAST(d AS {kind}) IN {both}")
+        between = f"BETWEEN {kind}'{one}' AND {kind}'{other}'"
+        assert matches(f"d {between}") == matches(f"CAST(d AS {kind}) {between}")
+        assert matches(f"{kind}'{one}' < d") == matches(f"d > {kind}'{one}'")
+
+
+def test_dates_beyond_timestamps_compare_with_them():
+    days = pa.array([2**31 - 1, -(2**31), 106_751_992, 0, None], pa.int32()).cast(pa.date32())
+    batch = pa.record_batch({"d": days})
+    for text, expected in (
+        ("d > TIMESTAMP'2024-01-01'", [True, False, True, False, None]),
+        ("d <= TIMESTAMP'+294247-01-10 04:00:54.775807'", [False, True, False, True, None]),
+        ("d >= TIMESTAMP_NTZ'-290308-12-21 19:59:05.224192'", [True, False, True, True, None]),
+        ("d = TIMESTAMP'2024-01-01 01:00'", [False, False, False, False, None]),
+        ("d IN (TIMESTAMP'1970-01-01', NULL)", [None, None, None, True, None]),
+        ("d <=> TIMESTAMP'1970-01-01'", [False, False, False, True, False]),
+        ("d <=> TIMESTAMP'1970-01-01 01:00'", [False] * 5),
+    ):
+        predicate = parse_predicate(text, batch.schema, time_zone="UTC")
+        assert evaluate(predicate, batch).to_pylist() == expected, text
 
 
 @pytest.mark.parametrize("text", ["300000-01-01", "9999999-12-31", "-290309-01-01"])

@@ -18,6 +18,7 @@ from pyspark_lance.format.column_names import LONG_NAME, SYSTEM_COLUMNS, find_na
 from pyspark_lance.plain_values import plain_values
 from pyspark_lance.predicate.casts import cast_array
 from pyspark_lance.predicate.functions import like_pieces, like_regex, required_text, rlike_regex
+from pyspark_lance.predicate.time_texts import day_begun_at
 from pyspark_lance.predicate.tree import (
     BOOLEAN,
     FALSE,
@@ -38,7 +39,10 @@ from pyspark_lance.predicate.tree import (
 )
 from pyspark_lance.predicate.types import (
     BINARY,
+    DATE,
     STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
     common_type,
     is_comparable,
     is_integral,
@@ -56,6 +60,12 @@ def comparison(
     decided = _integer_against_decimal(operator, left, right)
     if decided is None and operator in _MIRRORED:
         decided = _integer_against_decimal(_MIRRORED[operator], right, left)
+    if decided is not None:
+        return decided
+    decided = _date_against_timestamp(operator, left, right, time_zone)
+    if decided is None:
+        swapped = _MIRRORED.get(operator, operator)
+        decided = _date_against_timestamp(swapped, right, left, time_zone)
     if decided is not None:
         return decided
     left, right = _to_common(left, right, time_zone, ansi, f"{operator!r}")
@@ -100,6 +110,32 @@ def _integer_against_decimal(
     return comparison(operator, value, literal(whole, pa.int64()))
 
 
+def _date_against_timestamp(
+    operator: str, value: Expression, bound: Expression, time_zone: str
+) -> Predicate | None:
+    """Return ``date operator timestamp constant`` as a comparison of dates, as in Spark.
+
+    Dates reach further than timestamps, so not every date can be cast.
+    """
+    if (
+        isinstance(value, Literal)
+        or value.type != DATE
+        or not isinstance(bound, Literal)
+        or bound.type not in (TIMESTAMP, TIMESTAMP_NTZ)
+        or bound.is_null
+    ):
+        return None
+    day, is_midnight = day_begun_at(bound.scalar, time_zone)
+    if is_midnight:
+        return comparison(operator, value, Literal(day))
+    if operator == "<=>":
+        return FALSE
+    if operator in ("=", "<>"):  # false or true for every date, but NULL
+        equal = In(value, pa.array([], DATE), has_null=False)
+        return equal if operator == "=" else Not(equal)
+    return comparison("<=" if operator in ("<", "<=") else ">", value, Literal(day))
+
+
 def _is_null_literal(value: Expression) -> bool:
     return isinstance(value, Literal) and value.is_null
 
@@ -134,6 +170,8 @@ def membership(
         )
     if pa.types.is_null(kind) or _is_null_literal(value):
         return UNKNOWN
+    if value.type == DATE and pa.types.is_timestamp(kind) and not isinstance(value, Literal):
+        return disjunction([comparison("=", value, item, time_zone, ansi) for item in items])
     value = cast(value, kind, time_zone, ansi)
     listed = [item for item in items if isinstance(item, Literal)]
     arrays = [] if constants is None else [cast_array(constants, kind, time_zone)]

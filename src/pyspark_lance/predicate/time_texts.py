@@ -329,6 +329,22 @@ def to_local_dates(instants: pa.Array, time_zone: str) -> pa.Array:
     return plain_array(days.astype(np.int32), missing).cast(DATE)
 
 
+def day_begun_at(moment: pa.Scalar, time_zone: str) -> tuple[pa.Scalar, bool]:
+    """Return the last date whose midnight is not after ``moment``, and whether it is that midnight.
+
+    ``moment``: a timestamp, with a zone or without. ``time_zone``: of the midnights of the former.
+    """
+    zone = zone_of(time_zone) if moment.type == TIMESTAMP else UTC
+    day = moment.value // _MICROS_PER_DAY
+    # A zone is at most 18 hours from UTC, and clocks may be put back across a midnight.
+    days = np.arange(day - 2, day + 3, dtype=np.int64)
+    midnights = days * _DAY
+    midnights -= _local_offsets(zone, midnights)
+    last = int(np.searchsorted(midnights, moment.value // _MICROS, side="right")) - 1
+    is_midnight = int(midnights[last]) * _MICROS == moment.value
+    return plain_array(days[last : last + 1].astype(np.int32)).cast(DATE)[0], is_midnight
+
+
 def year_of(moments: pa.Array) -> pa.Array:
     """Return the years of dates and of zoneless timestamps; Arrow has 16 bits for them."""
     if pa.types.is_date32(moments.type):
