@@ -9,6 +9,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sf
 from table_access import assert_same_rows, read_ours, read_pylance, write_table
 from table_files import files_of, used_files
@@ -123,6 +124,9 @@ def test_unfitting_value_is_refused_without_changes(spark, path):
         table.update("id = 3", {"v": "id * 10000000000"})
     with pytest.raises(InvalidInputError, match="no column 'nothing'"):
         table.update("id = 3", {"nothing": "1"})
+    # Spark shows its plan, which contains the message for values that do not fit.
+    with pytest.raises(AnalysisException, match=r"MISSING_GROUP_BY|aggregate"):
+        table.update("id = 3", {"s": "sum(id)"})
     assert contents(path) == before
     assert lance.dataset(path).version == 1
 

@@ -14,6 +14,7 @@ from text_tables import from_pylance, lances, texts
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.spark.jobs import search_job
+from pyspark_lance.spark.options.search_option import SearchOption
 from pyspark_lance.table.text.queries import Boolean, Match, Operator, Phrase, parse_query
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
@@ -189,6 +190,12 @@ def test_invalid_search_calls_are_refused(spark, tmp_path_factory, arguments, me
         dataset.create_scalar_index("p", "INVERTED", name="by_p")
     with pytest.raises(InvalidInputError, match=message):
         LanceTable.forPath(spark, path).search(**arguments)
+
+
+def test_search_option_without_json_is_refused():
+    for text in ("lazy dog", "{", "[1]"):
+        with pytest.raises(InvalidInputError, match="the option search is no JSON object"):
+            SearchOption.parse(text)
 
 
 def test_unsupported_tokenizers_are_named(spark, tmp_path):

@@ -68,6 +68,10 @@ def test_unmatched_rows_are_refused_without_leftovers(path):
     for days in ([2, 3], [None]):
         with pytest.raises(SchemaMismatchError, match="do not match replaceWhere: day = 2"):
             replaced(path, days, ["x"] * len(days), "day = 2")
+    # As Spark hands over the condition of an overwrite.
+    text = '{"op": "=", "args": [{"column": ["day"]}, {"type": "bigint", "literal": 2}]}'
+    with pytest.raises(SchemaMismatchError, match="condition of the overwrite, on day\n"):
+        replaced(path, [3], ["x"], text)
     assert Snapshot.open(Table(path)).version == 1
     assert list(Snapshot.open(Table(path)).store.list("data")) == files
 

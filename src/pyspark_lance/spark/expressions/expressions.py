@@ -211,7 +211,9 @@ def _compatible(value: Column, kind: DataType, wanted: DataType, name: str) -> C
         )
     stored = value.try_cast(wanted)
     message = sf.concat(
-        sf.lit(f"[LANCE_SCHEMA_MISMATCH] a value of column {name!r} does not fit "
+        # Errors of Spark print the plan, in which ``error_in`` must not find the code.
+        sf.lit("["),
+        sf.lit(f"LANCE_SCHEMA_MISMATCH] a value of column {name!r} does not fit "
               f"{wanted.simpleString()}: "),
         value.cast("string"),
     )  # fmt: skip

@@ -70,6 +70,8 @@ class SearchOption:
             if of_sql and isinstance(given, Mapping) and given.get("hybrid"):
                 what, hint = "hybrid_search", _EXAMPLE_OF_HYBRID
             return cls._parse(given)
+        except json.JSONDecodeError:
+            raise InvalidInputError(f"{what} is no JSON object", hint=hint) from None
         except (TypeError, ValueError) as error:
             raise InvalidInputError(f"{what} {error}", hint=hint) from None
 

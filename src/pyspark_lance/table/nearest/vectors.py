@@ -94,8 +94,7 @@ def vector_column(schema: LanceSchema, name: str | None) -> Field:
         raise InvalidInputError("the table has several columns of vectors: say which", hint=shown)
     raise InvalidInputError(
         "the table has no column of vectors, which are lists of one length of floats",
-        hint="write one with the option <column>.fixed_size_list, or change its type with "
-        "alterColumnType",
+        hint="write one with the option <column>.fixed_size_list",
     )
 
 

@@ -333,5 +333,5 @@ def check_phrase(leaf: Phrase, *, has_positions: bool) -> None:
     if not has_positions:
         raise InvalidInputError(
             f"the full-text index of {leaf.column!r} has no positions, which phrases need",
-            hint="build the index again with with_position=true",
+            hint="build the index again withPosition (in SQL with_position) = true",
         )

@@ -55,8 +55,12 @@ def check_matching(
         matches = pc.fill_null(evaluate(predicate, batch), False)
         if not pc.all(matches, min_count=0).as_py():
             count = batch.num_rows - int(pc.sum(matches).as_py() or 0)
+            condition = f"replaceWhere: {text}"
+            if text.startswith("{"):  # JSON, which the user has not written
+                names = ", ".join(sorted(columns_of(predicate)))
+                condition = f"the condition of the overwrite, on {names}"
             raise SchemaMismatchError(
-                f"{count} of {batch.num_rows} rows of a batch do not match replaceWhere: {text}",
+                f"{count} of {batch.num_rows} rows of a batch do not match {condition}",
                 hint="filter the data by the same condition before they are written",
             )
         yield batch
