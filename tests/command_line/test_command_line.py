@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -173,6 +174,45 @@ def test_tail_prints_versions_as_they_appear(capsys, path):
         second = json.loads(process.stdout.readline())
         assert process.wait(60) == 0
     assert (first["version"], second["version"]) == (5, 6)
+
+
+INTERRUPTED = """
+import signal, sys
+from pyspark_lance.command_line.main import main
+
+def interrupt(event, arguments):
+    if event == "open" and str(arguments[0]).endswith(".lance"):
+        signal.raise_signal(signal.SIGINT)
+
+sys.addaudithook(interrupt)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_interrupted_verification_is_no_success(path):
+    command = [sys.executable, "-c", INTERRUPTED, "verify", path, "--read-data"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_any_text_is_printed_in_any_encoding(tmp_path):
+    append(str(tmp_path / "ü"), 0, 1)
+
+    def printed(*options):
+        command = [sys.executable, "-m", "pyspark_lance", "info", tmp_path / "ü", *options]
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert r"\xfc" in printed()
+    assert json.loads(printed("--output", "json"))["location"] == str(tmp_path / "ü")
+
+
+def test_closed_output_changes_no_exit_code(path):
+    command = f"exec {sys.executable} -m pyspark_lance verify {path} >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_blobs_and_unusual_values_are_printed(capsys, tmp_path):

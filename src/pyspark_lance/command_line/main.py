@@ -1,7 +1,7 @@
 """``pyspark-lance COMMAND TABLE``: arguments in, one command, its exit code out.
 
 Exit codes: 0 success, 1 verification found errors or a file holds a value, 2 the command failed or
-is invalid.
+is invalid, 130 it was interrupted before its end.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -27,12 +28,14 @@ from pyspark_lance.command_line.commands import (
     show_verification,
     tail,
 )
-from pyspark_lance.command_line.output import Output, printable
+from pyspark_lance.command_line.output import Output, prepare_streams, printable
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.table.cdf.change_window import Deduplication
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.version.table import Table, suggest_paths
 from pyspark_lance.version import __version__
+
+_INTERRUPTED = 128 + signal.SIGINT
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``arguments``: without the name of the program; None for those of the process. Returns the exit
     code.
     """
+    prepare_streams()
     parser = _parser()
     if not (sys.argv[1:] if arguments is None else arguments):
         parser.print_help(sys.stderr)
@@ -66,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_error(error)
         return 2
     except KeyboardInterrupt:
-        return 0
+        # To follow a table has no other end; what else was interrupted has not succeeded.
+        return 0 if given.run is tail else _INTERRUPTED
 
 
 def _check_values(given: argparse.Namespace) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import importlib
+import io
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +60,7 @@ class Output:
 
     def _line(self, row: Row) -> None:
         line = json.dumps(row, default=_as_json, ensure_ascii=False)
-        if not _is_unicode(line):
+        if not _is_encodable(line):
             line = json.dumps(row, default=_as_json)
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -106,9 +108,19 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
-def _is_unicode(text: str) -> bool:
+def prepare_streams() -> None:
+    """Let commands print any text to the standard streams, and to none if they are closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # the encoding may lack a character
+
+
+def _is_encodable(text: str) -> bool:
     try:
-        text.encode()
+        text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         return False
     return True
