@@ -3843,8 +3843,8 @@ MUTANTS = (
     Mutant(
         "fragments are read together in the order of the version",
         "table/nearest/search_task.py",
-        "_taken_together(task, sorted(fragments.items()), by_fragment, readers)",
-        "_taken_together(task, list(fragments.items()), by_fragment, readers)",
+        "_take_together(task, sorted(fragments.items()), by_fragment, readers)",
+        "_take_together(task, list(fragments.items()), by_fragment, readers)",
         ("tests/table/version/test_reader_pool.py",),
     ),
     Mutant(

@@ -109,7 +109,7 @@ class DataFileReader:
         return cls(OpenFile(first.store, first.path, metadata, content=joined.toreadonly()))
 
     @classmethod
-    def joined_in_place(cls, files: Sequence[DataFileReader]) -> DataFileReader | None:
+    def concat_in_place(cls, files: Sequence[DataFileReader]) -> DataFileReader | None:
         """Return one reader for the concatenated rows of several files of any size.
 
         ``files``: as for ``joined``; not used otherwise any more.

@@ -14,13 +14,13 @@ from pyspark_lance.table.nearest.ivf_search import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import (
     NearestRequest,
     SearchSize,
-    nearest_size,
+    estimate_nearest,
     plan_nearest,
 )
 from pyspark_lance.table.nearest.vectors import vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.text.queries import Match
-from pyspark_lance.table.text.search_plan import SearchRequest, plan_search, text_size
+from pyspark_lance.table.text.search_plan import SearchRequest, estimate_text_search, plan_search
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -51,7 +51,7 @@ def by_words(path, words, k=10, condition=None, columns=("id",)):
     snapshot = Snapshot.open(Table(path))
     shown = project(snapshot.schema, columns)
     request = SearchRequest(Match(words, "s"), k, _predicate(snapshot, condition), shown, ())
-    return text_size(plan_search(snapshot, request))
+    return estimate_text_search(plan_search(snapshot, request))
 
 
 def by_vector(path, num_queries=1, condition=None, *, use_index=True, **more):
@@ -62,7 +62,7 @@ def by_vector(path, num_queries=1, condition=None, *, use_index=True, **more):
         column, metric, 10, _predicate(snapshot, condition), project(snapshot.schema, ("id",)),
         (), segments, **more,
     )  # fmt: skip
-    return nearest_size(plan_nearest(snapshot, request), num_queries)
+    return estimate_nearest(plan_nearest(snapshot, request), num_queries)
 
 
 def test_size_of_text_search_follows_words(path):

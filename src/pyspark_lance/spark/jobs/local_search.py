@@ -38,7 +38,7 @@ _LOCAL_TYPES: Final = (
 )  # fmt: skip
 
 
-def small_search(
+def search_locally(
     spark: SparkSession, size: SearchSize, schema: StructType, search: Callable[[], Batches]
 ) -> DataFrame | None:
     """Return the rows of a small search, found in this process; None if a job has to find them.

@@ -22,13 +22,13 @@ from pyspark_lance.codec.array_assembly import fewest_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ID, system_array
 from pyspark_lance.plain_values import plain_array, single_value
-from pyspark_lance.spark.jobs.local_search import small_search
+from pyspark_lance.spark.jobs.local_search import search_locally
 from pyspark_lance.spark.jobs.stages import Batches, map_in_arrow, map_rows, over_tasks, stage
 from pyspark_lance.spark.source.scan_rows import to_spark_batch
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.nearest.exact_search import Found, FoundRows, concat_found
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
-from pyspark_lance.table.nearest.search_plan import NearestPlan, nearest_size
+from pyspark_lance.table.nearest.search_plan import NearestPlan, estimate_nearest
 from pyspark_lance.table.nearest.search_task import (
     HasAddresses,
     LateMaterialization,
@@ -91,7 +91,9 @@ def search_broadcast_queries(
     buckets = int(queries.numbers[-1]) // per_bucket + 1 if tasks else 1
     finish = partial(_merge_found, output, queries, own)
     search = partial(_search_once, queries, finish, tasks)
-    local = small_search(spark, nearest_size(output.plan, len(queries)), output.schema, search)
+    local = search_locally(
+        spark, estimate_nearest(output.plan, len(queries)), output.schema, search
+    )
     if local is not None:
         return local
     if len(tasks) < 2 and buckets < 2:

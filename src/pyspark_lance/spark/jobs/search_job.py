@@ -21,7 +21,7 @@ from pyspark.sql.types import FloatType, IntegerType, LongType, StructField, Str
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ID, system_array
 from pyspark_lance.plain_values import plain_array
-from pyspark_lance.spark.jobs.local_search import small_search
+from pyspark_lance.spark.jobs.local_search import search_locally
 from pyspark_lance.spark.jobs.nearest_job import DISTANCE, FOUND_COLUMNS, RANK, result_batches
 from pyspark_lance.spark.jobs.stages import (
     Batches,
@@ -35,7 +35,7 @@ from pyspark_lance.spark.jobs.stages import (
 from pyspark_lance.table.nearest.exact_search import Found, FoundRows
 from pyspark_lance.table.nearest.search_task import LateMaterialization, VectorSearch
 from pyspark_lance.table.nearest.search_task import merge_matches as merge_nearest
-from pyspark_lance.table.text.hybrid import HybridPlan, HybridRows, fuse, hybrid_size
+from pyspark_lance.table.text.hybrid import HybridPlan, HybridRows, estimate_hybrid_search, fuse
 from pyspark_lance.table.text.hybrid import search_both as search_hybrid
 from pyspark_lance.table.text.near_duplicates import (
     NearDuplicatesPlan,
@@ -50,9 +50,9 @@ from pyspark_lance.table.text.search_plan import (
     RowsByQuery,
     TextPlan,
     TextTask,
+    estimate_text_search,
     merge_matches,
     search_batch,
-    text_size,
 )
 from pyspark_lance.table.text.segment_search import TextMatches
 
@@ -101,7 +101,7 @@ def search_texts(spark: SparkSession, output: TextOutput) -> DataFrame:
     """Return the rows that a planned search finds, the best first."""
     tasks = output.plan.tasks
     search = partial(_search_at_once, output, [tasks])
-    found = small_search(spark, text_size(output.plan), output.schema, search)
+    found = search_locally(spark, estimate_text_search(output.plan), output.schema, search)
     if found is not None:
         return found
     if len(tasks) < 2 or sum(task.num_rows for task in tasks) <= _SMALL_ROWS:
@@ -122,7 +122,9 @@ class HybridOutput:
 def search_both(spark: SparkSession, output: HybridOutput) -> DataFrame:
     """Return the rows that words and a vector find, the best first."""
     plan = output.plan
-    local = small_search(spark, hybrid_size(plan), output.schema, partial(_found_by_both, output))
+    local = search_locally(
+        spark, estimate_hybrid_search(plan), output.schema, partial(_search_by_both, output)
+    )
     if local is not None:
         return local
     vectors = [VectorSearch((task,), plan.queries) for task in plan.vector.tasks]
@@ -217,7 +219,7 @@ def ranked_batches(
     return result_batches(fetch, schema, num_leading, found, leading)
 
 
-def _found_by_both(output: HybridOutput) -> Batches:
+def _search_by_both(output: HybridOutput) -> Batches:
     yield from _hybrid_batches(output, search_hybrid(output.plan))
 
 

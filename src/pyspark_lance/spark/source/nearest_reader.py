@@ -36,7 +36,7 @@ from pyspark_lance.table.nearest.search_plan import (
     NearestPlan,
     NearestRequest,
     SearchSize,
-    nearest_size,
+    estimate_nearest,
     plan_nearest,
 )
 from pyspark_lance.table.nearest.search_task import (
@@ -144,7 +144,7 @@ class LanceNearestReader(DataSourceReader):
     @property
     def size(self) -> SearchSize:
         """Estimate of the work."""
-        sizes = [nearest_size(one.plan, len(one.queries)) for one in self._partitions]
+        sizes = [estimate_nearest(one.plan, len(one.queries)) for one in self._partitions]
         return sum(sizes, SearchSize(0, 0))
 
     def read_local(self) -> Iterator[pa.RecordBatch]:

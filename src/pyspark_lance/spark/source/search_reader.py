@@ -35,7 +35,7 @@ from pyspark_lance.table.text.hybrid import (
     Fusion,
     HybridOptions,
     HybridPlan,
-    hybrid_size,
+    estimate_hybrid_search,
     plan_hybrid,
     search_both,
 )
@@ -43,9 +43,9 @@ from pyspark_lance.table.text.queries import parse_query
 from pyspark_lance.table.text.search_plan import (
     SearchRequest,
     TextPlan,
+    estimate_text_search,
     merge_matches,
     plan_search,
-    text_size,
 )
 from pyspark_lance.table.version.table_identity import PinnedVersion
 
@@ -127,7 +127,11 @@ class LanceSearchReader(DataSourceReader):
     def size(self) -> SearchSize:
         """Estimate of the work."""
         plan = self._plan
-        return hybrid_size(plan) if isinstance(plan, HybridPlan) else text_size(plan)
+        return (
+            estimate_hybrid_search(plan)
+            if isinstance(plan, HybridPlan)
+            else estimate_text_search(plan)
+        )
 
     def read_local(self) -> Iterator[pa.RecordBatch]:
         """Return the rows, found in this process."""

@@ -33,7 +33,7 @@ from pyspark_lance.table.nearest.ivf_file import (
     open_ivf,
 )
 from pyspark_lance.table.nearest.live_rows import MatchingScan, PartitionRows, SegmentRows
-from pyspark_lance.table.nearest.rabit import RabitRows, products_of, rabit_distances, rotate
+from pyspark_lance.table.nearest.rabit import RabitRows, compute_products, rabit_distances, rotate
 from pyspark_lance.table.nearest.vectors import Metric, Queries, width_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
@@ -300,7 +300,7 @@ class _SegmentSearch:
         for first in range(0, codes.shape[1], _EXACT_NUMBERS):
             part = slice(first, first + _EXACT_NUMBERS)
             levels, wanted = codes[:, part].astype(np.float32), own[:, part].astype(np.float32)
-            squares += np.einsum("ij,ij->i", levels, levels) - 2 * products_of(wanted, levels)
+            squares += np.einsum("ij,ij->i", levels, levels) - 2 * compute_products(wanted, levels)
         return (squares * step * step).astype(np.float32)
 
 

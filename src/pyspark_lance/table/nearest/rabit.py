@@ -238,7 +238,7 @@ def rabit_distances(
         yield inner * rows.factors + addends + np.float32(added[number])
 
 
-def products_of(queries: _Floats, rows: _Floats) -> NDArray[np.float32]:
+def compute_products(queries: _Floats, rows: _Floats) -> NDArray[np.float32]:
     """Return the product of each query with each row; shape (queries, rows)."""
     if len(queries) == 1:
         # Threads of BLAS would cost more than they save, as a row is used once.
@@ -256,7 +256,7 @@ def _further_products(rows: RabitRows, queries: NDArray[np.float32]) -> NDArray[
     for first in range(0, count if rows.further is not None else 0, step):
         assert rows.further is not None
         part = slice(first, first + step)
-        products[:, part] = products_of(queries, rows.further[part].astype(np.float32))
+        products[:, part] = compute_products(queries, rows.further[part].astype(np.float32))
     return products
 
 

@@ -163,7 +163,7 @@ class SearchSize:
         )
 
 
-def fetched_fragments(fetch: LateMaterialization, rows: int | None) -> int:
+def count_fetched_fragments(fetch: LateMaterialization, rows: int | None) -> int:
     """Return of how many fragments result rows are read, at most; ``rows``: None for all."""
     if fetch.reads_nothing or fetch.every is None:
         return 0
@@ -171,14 +171,14 @@ def fetched_fragments(fetch: LateMaterialization, rows: int | None) -> int:
     return every if rows is None else min(rows, every)
 
 
-def matching_size(matching: MatchingScan | None) -> SearchSize:
+def estimate_matching(matching: MatchingScan | None) -> SearchSize:
     """Estimate the work of finding the rows that a condition is true of."""
     if matching is None:
         return SearchSize(0, 0)
     return SearchSize(CONDITION_BYTES * matching.scan.num_rows, len(matching.scan.slices))
 
 
-def nearest_size(plan: NearestPlan, num_queries: int) -> SearchSize:
+def estimate_nearest(plan: NearestPlan, num_queries: int) -> SearchSize:
     """Estimate the work of a search by vectors."""
     width, size = int(column_width(plan.column)), SearchSize(0, 0)
     rows = num_queries * plan.merge.k
@@ -191,10 +191,10 @@ def nearest_size(plan: NearestPlan, num_queries: int) -> SearchSize:
         of_query = int(np.sort(lengths)[-probed:].sum()) * (
             width if is_flat else width // _CODE_SHARE
         )
-        size += SearchSize(num_queries * of_query, 0) + matching_size(task.matching)
+        size += SearchSize(num_queries * of_query, 0) + estimate_matching(task.matching)
     if plan.merge.vectors is not None:
         rows += num_queries * plan.merge.candidates
-    return size + SearchSize(0, fetched_fragments(plan.fetch, rows))
+    return size + SearchSize(0, count_fetched_fragments(plan.fetch, rows))
 
 
 def matching_by_segment(

@@ -189,7 +189,7 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
         if is_local and len(wanted) <= _SMALL_ROW_COUNT:
             rows = None
             if fetch.joins_files and len(by_fragment) > 1:
-                rows = _taken_together(task, sorted(fragments.items()), by_fragment, readers)
+                rows = _take_together(task, sorted(fragments.items()), by_fragment, readers)
             if rows is None:
                 rows = join_batches(_take_rows(task, by_fragment, readers))
         else:
@@ -221,7 +221,7 @@ def can_join_files(task: ScanTask) -> bool:
     )
 
 
-def _taken_together(
+def _take_together(
     task: ScanTask,
     fragments: Sequence[tuple[int, Fragment]],
     rows: Sequence[tuple[Fragment, NDArray[np.uint32]]],

@@ -431,13 +431,15 @@ class FragmentReader:
         if file.path not in self._readers:
             index = self._fragment.files.index(file)
             joined = self._joined_readers
-            reader = self._opened(index) if joined is None else self._joined(joined, index)
+            reader = (
+                self._open_or_concat(index) if joined is None else self._join_files(joined, index)
+            )
             if reader is None:
                 raise IncompatibleFilesError
             self._readers[file.path] = reader
         return self._readers[file.path]
 
-    def _joined(self, readers: JoinedReaders, index: int) -> DataFileReader | None:
+    def _join_files(self, readers: JoinedReaders, index: int) -> DataFileReader | None:
         """Return a reader of the file at an index in all fragments, in place."""
         several = [fragment.files[index] for fragment in self._fragments]
 
@@ -449,7 +451,7 @@ class FragmentReader:
 
         return readers.reader(self._files, several, opened)
 
-    def _opened(self, index: int) -> DataFileReader | None:
+    def _open_or_concat(self, index: int) -> DataFileReader | None:
         opened = self._open_all(index)
         return opened[0] if len(opened) == 1 else DataFileReader.concat(opened)
 

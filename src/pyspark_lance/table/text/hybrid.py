@@ -16,7 +16,7 @@ from pyspark_lance.table.nearest.search_plan import (
     NearestPlan,
     NearestRequest,
     SearchSize,
-    nearest_size,
+    estimate_nearest,
     plan_nearest,
 )
 from pyspark_lance.table.nearest.search_task import VectorSearch
@@ -27,9 +27,9 @@ from pyspark_lance.table.text.search_plan import (
     SearchRequest,
     TextPlan,
     check_k,
+    estimate_text_search,
     merge_matches,
     plan_search,
-    text_size,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -128,9 +128,9 @@ def plan_hybrid(snapshot: Snapshot, words: SearchRequest, options: HybridOptions
     )
 
 
-def hybrid_size(plan: HybridPlan) -> SearchSize:
+def estimate_hybrid_search(plan: HybridPlan) -> SearchSize:
     """Estimate the work of both searches."""
-    return text_size(plan.text) + nearest_size(plan.vector, 1)
+    return estimate_text_search(plan.text) + estimate_nearest(plan.vector, 1)
 
 
 def search_both(plan: HybridPlan) -> HybridRows:

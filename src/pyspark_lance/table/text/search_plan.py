@@ -35,9 +35,9 @@ from pyspark_lance.table.nearest.ivf_search import fragments_by_segment
 from pyspark_lance.table.nearest.search_plan import (
     CONDITION_BYTES,
     SearchSize,
-    fetched_fragments,
+    count_fetched_fragments,
+    estimate_matching,
     matching_by_segment,
-    matching_size,
     plan_fetch,
 )
 from pyspark_lance.table.nearest.search_task import LateMaterialization
@@ -173,15 +173,17 @@ _POSTING_BYTES: Final = 8
 _DOCUMENT_BYTES: Final = 1
 
 
-def text_size(plan: TextPlan) -> SearchSize:
+def estimate_text_search(plan: TextPlan) -> SearchSize:
     """Estimate the work of a search."""
     postings = sum(sum(leaf.statistics.containing) for leaf in plan.merge.leaves)
-    size = SearchSize(_POSTING_BYTES * postings, fetched_fragments(plan.fetch, plan.merge.k))
+    size = SearchSize(_POSTING_BYTES * postings, count_fetched_fragments(plan.fetch, plan.merge.k))
     for task in plan.tasks:
         if isinstance(task, TextScanTask):
             size += SearchSize(CONDITION_BYTES * task.num_rows, len(task.scan.slices))
         else:
-            size += SearchSize(_DOCUMENT_BYTES * task.num_rows, 0) + matching_size(task.matching)
+            size += SearchSize(_DOCUMENT_BYTES * task.num_rows, 0) + estimate_matching(
+                task.matching
+            )
     return size
 
 

@@ -63,7 +63,7 @@ class AcquiredReaders:
         self._lent.append((key, (identity,), reader))
         return reader
 
-    def joined_reader(
+    def borrow_joined(
         self,
         files: TableFiles,
         several: Sequence[DataFile],
@@ -94,7 +94,7 @@ class AcquiredReaders:
             ]
         except FileNotFoundError:
             return None
-        joined = DataFileReader.joined_in_place(own)
+        joined = DataFileReader.concat_in_place(own)
         if joined is not None:
             parts = self._lent[-len(own) :]
             self._lent[-len(own) :] = [(keys, tuple(one[1][0] for one in parts), joined)]
@@ -137,7 +137,7 @@ class JoinedReaders:
         Returns None as long as less than half of the files have idle readers, since the others are
         opened, too; and if a file was removed. ``open_file``: opens a file by its number.
         """
-        return self.acquired.joined_reader(files, several, self.used, open_file)
+        return self.acquired.borrow_joined(files, several, self.used, open_file)
 
 
 class ReaderPool:

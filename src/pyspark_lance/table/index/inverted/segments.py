@@ -358,7 +358,7 @@ class TextPartition:
         if missing:
             lists += self._read_postings(np.array(missing, np.int64), with_impacts=False)
         for one in lists:
-            yield self._decoded(one)
+            yield self._decode_list(one)
 
     def _read_postings(self, numbers: _Numbers, *, with_impacts: bool = True) -> list[PostingList]:
         lengths = self.document_counts(numbers).tolist()
@@ -388,11 +388,11 @@ class TextPartition:
         if is_frequent(postings.length, self.facts.num_documents):
             size += self.facts.num_documents
         whole = self._decode_whole(
-            key, size, postings.decoded, blocks, partial(self._decoded, postings)
+            key, size, postings.decoded, blocks, partial(self._decode_list, postings)
         )
         return postings if whole is None else whole
 
-    def _decoded(self, postings: PostingList) -> DecodedPostings:
+    def _decode_list(self, postings: PostingList) -> DecodedPostings:
         documents, frequencies = postings.decode_all()
         self._check(documents)
         return DecodedPostings.of(postings, documents, frequencies, self.facts.num_documents)
@@ -572,19 +572,19 @@ class TextPartition:
 
         The first query reads them one by one if it needs few; later queries read and cache all.
         """
-        every = self._every_document(len(numbers))
+        every = self._load_documents(len(numbers))
         if every is None:
             return _documents(self._documents_file(), numbers)
         return Documents(every.row_ids[numbers], every.lengths[numbers])
 
     def document_lengths(self, numbers: _Numbers) -> NDArray[np.uint32]:
         """Return the numbers of tokens of some documents, ascending; see ``documents``."""
-        every = self._every_document(len(numbers))
+        every = self._load_documents(len(numbers))
         if every is None:
             return plain_numbers(self._documents_file().take("_num_tokens", numbers))
         return every.lengths[numbers]
 
-    def _every_document(self, num_needed: int) -> Documents | None:
+    def _load_documents(self, num_needed: int) -> Documents | None:
         """All documents, None as long as reading them one by one costs less."""
         key = self._entry.uuid, self.facts.number, "documents"
         every = self._kept.get(key)

@@ -213,12 +213,12 @@ class Tokenizer:
     def tokenize_text(self, text: str) -> list[tuple[str, int]]:
         """The tokens of one text with their positions."""
         if self.options.base_tokenizer == "simple" and text.isascii():
-            return self._ascii_tokens(text)
+            return self._tokenize_ascii(text)
         found = self.tokenize(single_value(text.encode(), pa.large_string()))
         pairs = zip(found.codes.tolist(), found.positions.tolist(), strict=True)
         return [(found.terms[code], position) for code, position in pairs]
 
-    def _ascii_tokens(self, text: str) -> list[tuple[str, int]]:
+    def _tokenize_ascii(self, text: str) -> list[tuple[str, int]]:
         """The same as ``tokenize`` finds, without arrays, which cost more for a few words."""
         limit = self.options.max_token_length
         found = []
