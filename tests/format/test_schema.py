@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from extension_types import with_extension_types
@@ -209,6 +211,25 @@ def test_blob_pseudo_fields_are_not_columns():
     made = LanceSchema.from_protos([blob, *pseudo, message(1)])
     assert made.names == ("b", "x")
     assert made.field("b").is_blob_v2
+
+
+def test_columns_with_one_difference_have_own_arrow_fields():
+    plain = Field(1, "a", "int32", nullable=True)
+    others = {
+        "b": replace(plain, name="b"),
+        "nullable": replace(plain, nullable=False),
+        "type": replace(plain, logical_type="int64"),
+        "metadata": replace(plain, metadata={"k": b"v"}),
+        "extension": replace(plain, extension_name="e"),
+    }
+    assert plain.to_arrow() == pa.field("a", pa.int32())
+    found = {name: one.to_arrow() for name, one in others.items()}
+    assert found["b"] == pa.field("b", pa.int32())
+    assert found["nullable"] == pa.field("a", pa.int32(), nullable=False)
+    assert found["type"] == pa.field("a", pa.int64())
+    assert found["metadata"].metadata == {b"k": b"v"}
+    assert found["extension"].metadata == {b"ARROW:extension:name": b"e"}
+    assert plain.to_arrow().metadata is None
 
 
 def test_unknown_type_error_names_column_on_use():

@@ -3938,7 +3938,7 @@ MUTANTS = (
         "table/nearest/rabit.py",
         "            self.signs[:, kept],",
         "            self.signs[:, : kept.sum()],",
-        ("tests/table/nearest",),
+        ("tests/table/nearest/test_rabit_indices.py",),
     ),
     Mutant(
         "vectors of all queries but one are not counted",
@@ -3957,8 +3957,8 @@ MUTANTS = (
     Mutant(
         "postings of frequent words are not counted",
         "table/text/search_plan.py",
-        "SearchSize(_POSTING_BYTES * postings, fetched",
-        "SearchSize(0, fetched",
+        "SearchSize(_POSTING_BYTES * postings, ",
+        "SearchSize(0, ",
         ("tests/table/nearest/test_search_sizes.py",),
     ),
     Mutant(

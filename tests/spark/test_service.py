@@ -236,6 +236,18 @@ def test_service_runs_until_end_of_input(process, tmp_path):
     assert process.wait(60) == 0
 
 
+def test_tables_with_equal_names_have_their_own_types(process, tmp_path):
+    values = {"a": pa.array([1], pa.int32()), "b": pa.array(["x"]), "c": pa.array([1], pa.uint64())}
+    for name, (kind, value) in enumerate([*values.items(), *values.items()]):
+        path = str(tmp_path / kind)
+        if name < len(values):
+            write_table(path, pa.table({"x": value, "y": [2.0]}))
+        found = ask(process, {"id": name, "method": "find", "options": {"path": path}})
+        types = found["result"]["table"]["types"]
+        expected = {"a": "int", "b": "string", "c": "decimal(20,0)"}[kind]
+        assert (types.get("x"), types["y"]) == (expected, "double")
+
+
 def test_service_ends_on_truncated_frame(process):
     process.stdin.write(struct.pack(">I", 100) + b"{")
     process.stdin.close()

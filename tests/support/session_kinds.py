@@ -91,6 +91,7 @@ ONE_KIND = {
     "test_streams.py": "which rows a batch has, which is Python",
     "test_source_names.py": "what Spark's analysis says of names",
     "test_killed_batches.py": "a merge in a batch, which is jobs of Python functions",
+    "test_local_search.py": "searches in the driver, whose plan is the same in both",
     "test_maintenance.py": "jobs of Python functions",
     "test_values_of_merges.py": "what LanceTable asks of Spark, whose plan is the same in both",
 }

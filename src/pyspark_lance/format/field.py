@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -105,6 +106,9 @@ BLOB_KEY: Final = "lance-encoding:blob"
 # The second is the spelling of older writers.
 PACKED_KEYS: Final = ("lance-encoding:packed", "packed")
 
+# Columns of recent plans.
+_MAX_ARROW_FIELDS: Final = 1 << 13
+
 _LIST_TYPES: Final = frozenset(("list", "list.struct", "large_list", "large_list.struct"))
 
 
@@ -133,15 +137,13 @@ class Field:
 
     def to_arrow(self) -> pa.Field:
         """Return the Arrow field, of storage type; an extension type is only in its metadata."""
+        if not (self.metadata or self.children or self.extension_name):
+            return _plain_arrow_field(self.name, self.logical_type, self.nullable)
         metadata = dict(self.metadata)
         if self.extension_name and EXTENSION_NAME_KEY not in metadata:
             metadata[EXTENSION_NAME_KEY] = self.extension_name.encode()
         children = [child.to_arrow() for child in self.children]
-        data_type = arrow_type_of(self.logical_type, children)
-        try:
-            return pa.field(self.name, data_type, self.nullable, metadata or None)
-        except ValueError as error:  # null in a type that must not be
-            raise CorruptFileError(f"field {self.name!r}: {error}") from error
+        return _arrow_field(self.name, self.logical_type, self.nullable, children, metadata)
 
     def walk(self) -> Iterator[Field]:
         """This field and everything below, parents first."""
@@ -248,12 +250,36 @@ class Field:
     @property
     def is_blob_v2(self) -> bool:
         """A struct of the extension type lance.blob.v2."""
-        name = self.metadata.get(EXTENSION_NAME_KEY, b"")
-        if self.extension_name == BLOB_V2 or name == BLOB_V2.encode():
+        if self.extension_name == BLOB_V2:
+            return True
+        # Plans ask this of each column several times, and most columns have no metadata.
+        if not self.metadata:
+            return False
+        if self.metadata.get(EXTENSION_NAME_KEY, b"") == BLOB_V2.encode():
             return True
         # Data files do not name the extension, but mark the column as a packed record.
         packed = any(_is_true(self.metadata.get(key)) for key in PACKED_KEYS)
         return packed and _is_true(self.metadata.get(BLOB_KEY))
+
+
+@lru_cache(maxsize=_MAX_ARROW_FIELDS)
+def _plain_arrow_field(name: str, logical_type: str, nullable: bool) -> pa.Field:
+    """Return the field of a column without parts and metadata; each plan asks for it many times."""
+    return _arrow_field(name, logical_type, nullable, [], {})
+
+
+def _arrow_field(
+    name: str,
+    logical_type: str,
+    nullable: bool,
+    children: list[pa.Field],
+    metadata: Mapping[str, bytes],
+) -> pa.Field:
+    data_type = arrow_type_of(logical_type, children)
+    try:
+        return pa.field(name, data_type, nullable, metadata or None)
+    except ValueError as error:  # null in a type that must not be
+        raise CorruptFileError(f"field {name!r}: {error}") from error
 
 
 def _is_true(value: bytes | None) -> bool:

@@ -7,7 +7,6 @@ kept, and a message is decoded on access.  No I/O.
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -64,7 +63,7 @@ class FragmentColumns:
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Return the columns in the order of the fields."""
-        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+        return tuple(getattr(self, name) for name in self.__slots__)
 
     @classmethod
     def zeros(cls, count: int) -> FragmentColumns:

@@ -93,6 +93,8 @@ def _project(schema: LanceSchema, names: list[str]) -> LanceSchema:
 
 def visible_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
     """Return the columns as Spark sees them: JSON as text, blobs as descriptors or binary."""
+    if not options.blob_columns:
+        return logical_schema(snapshot.schema, located=True)
     fields = snapshot.schema.fields
     blobs = spellings(one.name for one in fields if any(part.is_blob for part in one.walk()))
     names = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from pyspark_lance.format.clustering import ClusterBy
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
-from pyspark_lance.format.schema import primary_key
+from pyspark_lance.format.schema import LanceSchema, primary_key
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.json import literal_node
 from pyspark_lance.predicate.tree import TRUE
@@ -104,6 +105,8 @@ if TYPE_CHECKING:
 
 # Spark evaluates conditions on columns of these types.
 _NOT_COMPARABLE = (INTERVAL, NULL, TIME)
+# Recently described schemas, with the result of ``_types_of``.
+_recent_types: deque[tuple[LanceSchema, dict[str, Any]]] = deque(maxlen=8)
 
 
 def _metadata_read(options: Mapping[str, str]) -> MetadataRead | None:
@@ -154,13 +157,12 @@ def describe(request: TableRequest) -> TableDescription:
         scan_request_of(read, parse_columns(own), snapshot)
     rows = snapshot.num_rows()
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
-    types = {field.name: _comparable_types(field) for field in snapshot.schema.fields}
-    types |= dict.fromkeys(lineage, "bigint")
+    types = _types_of(snapshot.schema) | dict.fromkeys(lineage, "bigint")
     shown = spark_schema_of(read, snapshot.pinned)
     zoned, indexed = zoned_columns(snapshot), indexed_columns(snapshot)
     return TableDescription(
         schema=shown.json(),
-        declared=_declared_schema(read, snapshot).json(),
+        declared=_declared_schema(read, snapshot, shown).json(),
         properties=properties_of(snapshot),
         primary_key=primary_key(snapshot.schema),
         cluster_by=_cluster_by(snapshot, shown),
@@ -178,7 +180,7 @@ def describe(request: TableRequest) -> TableDescription:
         split=split_columns(snapshot.manifest.config, snapshot.schema),
         widths=_widths(snapshot),
         stored={name: round(size, 3) for name, size in stored_widths(snapshot).items()},
-        types={name: kind for name, kind in types.items() if kind is not None},
+        types=types,
         blobs=_written_blobs(snapshot),
     )
 
@@ -225,9 +227,11 @@ def _describe_rows(
     return TableDescription(schema=schema.json(), title=title, **pinned)
 
 
-def _declared_schema(read: ReadOptions, snapshot: Snapshot) -> StructType:
-    """Return the columns of the read with their declared types, such as ``varchar(10)``."""
-    shown = spark_schema_of(read, snapshot.pinned)
+def _declared_schema(read: ReadOptions, snapshot: Snapshot, shown: StructType) -> StructType:
+    """Return the columns of the read with their declared types, such as ``varchar(10)``.
+
+    ``shown``: the columns of the read.
+    """
     fields = declared_schema(visible_columns(read, snapshot)).fields
     declared = {field.name: field for field in fields}
     return StructType(
@@ -258,15 +262,27 @@ def _describe_feed(read: ReadOptions, own: str | None) -> TableDescription:
     if own is not None:
         feed_request_of(read, feed, parse_columns(own))
     snapshot = open_analyzed(read, feed.pinned)
-    types = {field.name: _comparable_types(field) for field in snapshot.schema.fields}
+    types = _types_of(snapshot.schema)
     types |= {field.name: field.dataType.simpleString() for field in FEED_COLUMNS.fields}
     return TableDescription(
         schema=feed_schema_of(read, feed).json(),
         **_pinned_version(snapshot),
         title=f"{feed.table.uri} changes of versions {feed.window.start} to {feed.window.end}",
         widths=_widths(snapshot),
-        types={name: kind for name, kind in types.items() if kind is not None},
+        types=types,
     )
+
+
+def _types_of(schema: LanceSchema) -> dict[str, Any]:
+    """Return the types of all columns that conditions can be pushed down on, by name."""
+    # Each statement asks, mostly of tables with the same few schemas.
+    for known, types in list(_recent_types):
+        if known is schema or known == schema:
+            return dict(types)
+    found = {field.name: _comparable_types(field) for field in schema.fields}
+    types = {name: kind for name, kind in found.items() if kind is not None}
+    _recent_types.appendleft((schema, types))
+    return dict(types)
 
 
 def _comparable_types(field: Field) -> str | dict[str, Any] | None:
