@@ -123,6 +123,13 @@ def test_missing_table_logs_no_errors(spark, tmp_path, logged):
         with pytest.raises(TableNotFoundError):
             LanceTable.forName(spark, name)
     assert logged == []
+    # What a catalog raises is shown as it is.
+    spark.conf.set("spark.sql.catalog.broken", "no.such.Catalog")
+    try:
+        with pytest.raises(Exception, match=r"no\.such\.Catalog"):
+            LanceTable.forName(spark, "broken.t")
+    finally:
+        spark.conf.unset("spark.sql.catalog.broken")
 
 
 def test_misspelled_column_error_suggests_names(spark, tmp_path, logged):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Self, TypeAlias, overload
 
 import numpy as np
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
@@ -2398,7 +2398,7 @@ def describe_table(spark: SparkSession, name: str) -> dict[str, str]:
         if not spark.catalog.tableExists(name):
             raise TableNotFoundError(f"there is no table {name}", hint=hint)
         rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
-    except PySparkException as error:
+    except AnalysisException as error:  # others, as of a catalog, say more than that
         raise TableNotFoundError(f"there is no table {name}", hint=hint) from error
     return {row["col_name"]: row["data_type"] for row in rows}
 
