@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 SCRIPT = (
     START_CONNECT
     + """
-import shutil, sys
+import os, shutil, sys
 path = sys.argv[1]
 sys.path.insert(0, sys.argv[2])
 spark.range(10).write.format("lance").mode("append").save(path)
@@ -120,6 +120,13 @@ blobs = spark.read.format("lance").load(path + "-blobs")
 blobs.write.format("lance").mode("append").save(path + "-blobs-2")
 copied = spark.read.format("lance").option("blobColumns", "b").load(path + "-blobs-2")
 print("blobs", [bytes(row.b) for row in copied.collect()])
+# The workers of a Connect server run in a folder of the session.
+relative = os.path.relpath(path + "-relative")
+spark.range(3).write.format("lance").save(relative)
+spark.sql(f"UPDATE lance.`{relative}` SET id = 9 WHERE id = 1")
+LanceTable.forPath(spark, relative).delete("id = 0")
+left = spark.read.format("lance").load(path + "-relative")
+print("relative", sorted(row.id for row in left.collect()))
 import glob
 for file in glob.glob(path + "-made/data/*.lance"):
     content = open(file, "rb").read()
@@ -186,6 +193,7 @@ def test_connect_reads_changes_and_streams(tmp_path):
         "by True by hand",
         "about True",
         "blobs [b'one']",
+        "relative [2, 9]",
         "typed True",
         "error True",
         f"columns {len(CONDITIONS)} {len(MENTIONS)}",

@@ -334,3 +334,13 @@ def test_core_site_says_what_paths_mean(tmp_path, monkeypatch):
 
 def test_working_directory_is_no_argument_of_a_store():
     assert "working_directory" not in s3({"storage.working_directory": "s3://b/x"})
+
+
+def test_relative_path_in_folder_of_session_is_refused(monkeypatch):
+    monkeypatch.setenv("SPARK_JOB_ARTIFACT_UUID", "6ad5b54c-8a6b-4b7e-8f5a-d35a2cfb8f0c")
+    with pytest.raises(InvalidInputError, match="temporary folder of the session"):
+        resolve_path("data/t", {})
+    for path in ("/data/t", "~/t", "s3://bucket/t"):
+        assert resolve_path(path, {}) == path
+    monkeypatch.setenv("SPARK_JOB_ARTIFACT_UUID", "default")
+    assert resolve_path("data/t", {}) == "data/t"

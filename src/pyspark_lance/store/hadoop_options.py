@@ -72,11 +72,21 @@ _ENCRYPTIONS: Final = {"SSE-S3": "AES256", "AES256": "AES256", "SSE-KMS": "aws:k
 _TENANT: Final = re.compile(r"https://[^/]+/([^/]+)/")
 _GOOGLE: Final = "https://storage.googleapis.com"
 
+# Spark Connect gives a session this variable and a folder, in which its workers run.
+_ARTIFACTS: Final = "SPARK_JOB_ARTIFACT_UUID"
+_SHARED: Final = "default"
+
 URI_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*?):(?=/)")
 """The scheme of a URI; a path without one may have a colon, too."""
 _HOST: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*?://[^/]")
 
 _Get = Callable[[str], str | None]
+
+
+def absolute_path(uri: str) -> str:
+    """Return a relative path as an absolute one; anything else unchanged."""
+    is_relative = uri.strip() and uri[0] != "/" and URI_SCHEME.match(uri) is None
+    return os.path.abspath(os.path.expanduser(uri)) if is_relative and "\0" not in uri else uri
 
 
 def resolve_path(path: str, settings: Mapping[str, str]) -> str:
@@ -90,6 +100,7 @@ def resolve_path(path: str, settings: Mapping[str, str]) -> str:
     """
     directory = working_directory(settings)
     if not directory:
+        _check_working_directory(path)
         return path
     scheme, _, rest = directory.partition("://")
     host, _, folder = rest.partition("/")
@@ -102,6 +113,16 @@ def resolve_path(path: str, settings: Mapping[str, str]) -> str:
     if match[1].lower() != scheme.lower() or has_host(path):
         return path
     return f"{scheme}://{host}/{inside.lstrip('/')}"
+
+
+def _check_working_directory(path: str) -> None:
+    """Refuse a relative path in a worker of Spark Connect, whose folder ends with the session."""
+    has_own_folder = os.environ.get(_ARTIFACTS, _SHARED) != _SHARED
+    if has_own_folder and not path.startswith("~") and absolute_path(path) != path:
+        raise InvalidInputError(
+            f"the relative path {path!r} would begin at a temporary folder of the session",
+            hint="give an absolute path",
+        )
 
 
 def working_directory(settings: Mapping[str, str]) -> str:

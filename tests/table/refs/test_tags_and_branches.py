@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 from pathlib import Path
 
 import lance
@@ -305,6 +306,14 @@ def test_branch_completed_during_removal_is_removed(begun, monkeypatch):
         remove_branch(Table(begun), "begun")
     assert branches_of(Table(begun)) == []
     assert files_below(begun, "begun") == set()
+
+
+def test_pickled_table_keeps_its_working_directory(path, monkeypatch):
+    monkeypatch.chdir(Path(path).parent)
+    table = pickle.dumps(Table("t"))
+    monkeypatch.chdir("/")
+    assert pickle.loads(table).uri == path
+    assert Table("s3://bucket/t").uri == "s3://bucket/t"
 
 
 def test_relative_path_is_stored_absolute(path):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
 from pyspark_lance.metafile.external_commits import open_table_store, split_manifest_store_uri
 from pyspark_lance.metafile.paths import TREE, VERSIONS, is_branch_name
+from pyspark_lance.store.hadoop_options import absolute_path
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.store.storage_options import mask_options, unmask_options
@@ -38,8 +39,9 @@ class TableKey(NamedTuple):
 class Table:
     """A table or one of its branches; picklable, since it has no clients."""
 
-    # Path or URI of the table. The URI of a table with an external manifest store is split into the
-    # root of its files and an option.
+    # Absolute path or URI of the table: processes that run its tasks, such as workers of Spark
+    # Connect, may have another working directory. The URI of a table with an external manifest
+    # store is split into the root of its files and an option.
     root: str
     # Storage options; secret, never shown, and masked in pickles.
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -48,7 +50,7 @@ class Table:
     def __post_init__(self) -> None:
         """Normalize root and options, and the branch ``main`` to None."""
         root, storage = split_manifest_store_uri(self.root, self.storage)
-        object.__setattr__(self, "root", root)
+        object.__setattr__(self, "root", absolute_path(root))
         object.__setattr__(self, "storage", dict(storage))
         if self.branch == MAIN:
             object.__setattr__(self, "branch", None)
