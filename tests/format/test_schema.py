@@ -232,6 +232,14 @@ def test_columns_with_one_difference_have_own_arrow_fields():
     assert plain.to_arrow().metadata is None
 
 
+def test_blob_columns_are_recognized_by_metadata_alone():
+    named = {"ARROW:extension:name": b"lance.blob.v2"}
+    packed = {"lance-encoding:packed": b"true", "lance-encoding:blob": b"true"}
+    for metadata, expected in ((named, True), (packed, True), ({"k": b"v"}, False), ({}, False)):
+        field = Field(1, "a", "struct", metadata=metadata)
+        assert field.is_blob_v2 == field.is_blob == expected
+
+
 def test_unknown_type_error_names_column_on_use():
     made = LanceSchema.from_protos([message(0, logical_type="quux", name="q")])
     with pytest.raises(UnsupportedFeatureError, match=r"column 'q': .*'quux'"):

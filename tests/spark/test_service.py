@@ -245,7 +245,7 @@ def test_tables_with_equal_names_have_their_own_types(process, tmp_path):
         found = ask(process, {"id": name, "method": "find", "options": {"path": path}})
         types = found["result"]["table"]["types"]
         expected = {"a": "int", "b": "string", "c": "decimal(20,0)"}[kind]
-        assert (types.get("x"), types["y"]) == (expected, "double")
+        assert (types["x"], types["y"]) == (expected, "double")
 
 
 def test_service_ends_on_truncated_frame(process):
