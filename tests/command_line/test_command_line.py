@@ -180,9 +180,11 @@ INTERRUPTED = """
 import signal, sys
 from pyspark_lance.command_line.main import main
 
+left = [signal.SIGINT]  # Once: threads may open other files while Python shuts down.
+
 def interrupt(event, arguments):
-    if event == "open" and str(arguments[0]).endswith(".lance"):
-        signal.raise_signal(signal.SIGINT)
+    if event == "open" and str(arguments[0]).endswith(".lance") and left:
+        signal.raise_signal(left.pop())
 
 sys.addaudithook(interrupt)
 sys.exit(main(sys.argv[1:]))

@@ -28,19 +28,19 @@ class Daemon:
 
     def __init__(self, process, *, has_path):
         self.process = process
-        (self.cache_key,) = struct.unpack("!i", process.stdout.read(4))
+        (self.address,) = struct.unpack("!i", process.stdout.read(4))
         if has_path:
-            self.cache_key = process.stdout.read(self.cache_key)
+            self.address = process.stdout.read(self.address)
 
     def fork(self):
         """Another worker: the connection to it, and its number."""
-        if isinstance(self.cache_key, bytes):
+        if isinstance(self.address, bytes):
             connection = socket.socket(socket.AF_UNIX)
-            connection.connect(self.cache_key)
+            connection.connect(self.address)
         else:
-            connection = socket.create_connection(("127.0.0.1", self.cache_key))
+            connection = socket.create_connection(("127.0.0.1", self.address))
         (worker,) = struct.unpack("!i", connection.recv(4, socket.MSG_WAITALL))
-        if isinstance(self.cache_key, bytes):
+        if isinstance(self.address, bytes):
             return connection, worker
         connection.sendall(struct.pack("!i", len(SECRET)) + SECRET)
         assert connection.recv(6, socket.MSG_WAITALL) == b"\0\0\0\2ok"

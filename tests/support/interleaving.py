@@ -259,7 +259,7 @@ class Point:
         Also after a put that was answered: its version may be gone when the writer looks whether
         it is in the history.
         """
-        return self.swept and self.cache_key == "put" and self.name != "before the put, swept"
+        return self.swept and self.place == "put" and self.name != "before the put, swept"
 
 
 _POINTS = (

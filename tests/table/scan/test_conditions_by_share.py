@@ -138,13 +138,13 @@ def test_short_batch_does_not_change_read_strategy(monkeypatch, tmp_path):
     is_short = (ids >= 12_500) & (ids < 13_888)
     rows = pa.table({"id": ids, "number": ids, "marked": (ids % 900 == 7) & ~is_short})
     lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.1")
-    sizes, test = [], _SplitScan._tested
+    sizes, test = [], _SplitScan._filter_rows
 
     def noted(self, first, tested, keep):
         sizes.append(tested.num_rows)
         return test(self, first, tested, keep)
 
-    monkeypatch.setattr(_SplitScan, "_tested", noted)
+    monkeypatch.setattr(_SplitScan, "_filter_rows", noted)
     streams = streams_of(
         monkeypatch, str(tmp_path / "t"), "marked", ["id", "number"], batch_bytes=50_000
     )
