@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from random_seeds import cases
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.predicate.builder import membership
 from pyspark_lance.predicate.conditions import evaluate
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.time_texts import (
@@ -23,6 +24,7 @@ from pyspark_lance.predicate.time_texts import (
     to_local_seconds,
     year_of,
 )
+from pyspark_lance.predicate.tree import Column
 
 ZONES = [
     "America/Los_Angeles", "Asia/Kathmandu", "Europe/Dublin", "Australia/Lord_Howe",
@@ -160,6 +162,13 @@ def test_dates_beyond_timestamps_compare_with_them():
     ):
         predicate = parse_predicate(text, batch.schema, time_zone="UTC")
         assert evaluate(predicate, batch).to_pylist() == expected, text
+
+
+def test_dates_are_members_of_timestamp_constants():
+    batch = pa.record_batch({"d": pa.array([2**31 - 1, 0, 1], pa.int32()).cast(pa.date32())})
+    midnights = pa.array([0, 86_400_000_000 + 1], pa.timestamp("us", "UTC"))
+    predicate = membership(Column(("d",), pa.date32()), (), midnights)
+    assert evaluate(predicate, batch).to_pylist() == [False, True, False]
 
 
 @pytest.mark.parametrize("text", ["300000-01-01", "9999999-12-31", "-290309-01-01"])

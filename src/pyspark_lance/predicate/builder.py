@@ -171,7 +171,8 @@ def membership(
     if pa.types.is_null(kind) or _is_null_literal(value):
         return UNKNOWN
     if value.type == DATE and pa.types.is_timestamp(kind) and not isinstance(value, Literal):
-        return disjunction([comparison("=", value, item, time_zone, ansi) for item in items])
+        every = [*items, *map(Literal, () if constants is None else constants)]
+        return disjunction([comparison("=", value, item, time_zone, ansi) for item in every])
     value = cast(value, kind, time_zone, ansi)
     listed = [item for item in items if isinstance(item, Literal)]
     arrays = [] if constants is None else [cast_array(constants, kind, time_zone)]
