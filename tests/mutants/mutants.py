@@ -2379,8 +2379,8 @@ MUTANTS = (
     Mutant(
         "a limit below the first bin stops all work",
         "table/compaction/compaction_plan.py",
-        "        if taken and too_many:",
-        "        if too_many:",
+        "        if taken and options.is_limit_exceeded(",
+        "        if options.is_limit_exceeded(",
         ("tests/table/compaction/test_compaction.py",),
     ),
     Mutant(

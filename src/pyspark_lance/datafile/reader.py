@@ -112,7 +112,7 @@ class DataFileReader:
     def concat_in_place(cls, files: Sequence[DataFileReader]) -> DataFileReader | None:
         """Return one reader for the concatenated rows of several files of any size.
 
-        ``files``: as for ``joined``; not used otherwise any more.
+        ``files``: as for ``concat``; not used otherwise any more.
         """
         parts = _joinable(files)
         if not parts:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.store.hadoop_options import URI_SCHEME
+from pyspark_lance.store.hadoop_options import URI_SCHEME, absolute_path
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.storage_options import SAME_PROTOCOL, allowed_roots
@@ -61,7 +61,7 @@ def split_uri(uri: str) -> tuple[str, str]:
         raise InvalidInputError(f"{uri!r} is not a path: it has a NUL in it")
     match = URI_SCHEME.match(uri)
     if match is None:
-        return "file", _normal(uri) if uri[0] == "/" else os.path.abspath(os.path.expanduser(uri))
+        return "file", _normal(absolute_path(uri))
     scheme = match[1].lower()
     if scheme not in ("file", "local"):
         return scheme, ""
@@ -76,5 +76,5 @@ def split_uri(uri: str) -> tuple[str, str]:
     return "file", os.path.abspath("/" + rest.lstrip("/"))
 
 
-# What a path means that begins at the root does not change, and each commit asks for it often.
+# What an absolute path means does not change, and each commit asks for it often.
 _normal = lru_cache(maxsize=256)(os.path.abspath)

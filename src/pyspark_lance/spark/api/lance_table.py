@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Self, TypeAlias, overload
 
 import numpy as np
@@ -1466,9 +1465,13 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             >>> table.optimizeIndices("id_idx").numRows
             6
         """
-        run = partial(run_on_executors, self._spark)
-        given = self._change_settings(options)
-        return refresh_all_indices(self._table, name, given, run=run, joins_segments=True)
+        return refresh_all_indices(
+            self._table,
+            name,
+            self._change_settings(options),
+            run=self._run_tasks,
+            joins_segments=True,
+        )
 
     @changes_table(*COMMIT_OPTIONS)
     def dropIndex(self, name: str, **options: str) -> MetadataResult:  # noqa: N802

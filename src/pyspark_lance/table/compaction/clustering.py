@@ -343,11 +343,7 @@ def _limit_bins(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, .
         for fragment in group:
             rows += fragment.num_rows
             fragments += 1
-            too_many = (options.max_source_rows is not None and rows > options.max_source_rows) or (
-                options.max_source_fragments is not None
-                and fragments > options.max_source_fragments
-            )
-            if too_many and (limited or kept):
+            if (limited or kept) and options.is_limit_exceeded(rows, fragments):
                 return (*limited, tuple(kept)) if kept else tuple(limited)
             kept.append(fragment)
         limited.append(tuple(kept))

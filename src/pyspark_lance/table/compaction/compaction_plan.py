@@ -164,6 +164,12 @@ class CompactionOptions:
             configured |= {"cluster_by": by.columns, "order": order}
         return replace(cls(), **{**configured, **requested})
 
+    def is_limit_exceeded(self, rows: int, fragments: int) -> bool:
+        """Return whether one compaction takes fewer rows or fragments than these."""
+        return (self.max_source_rows is not None and rows > self.max_source_rows) or (
+            self.max_source_fragments is not None and fragments > self.max_source_fragments
+        )
+
 
 def _parse_bool(text: str) -> bool:
     if text.lower() not in ("true", "false"):
@@ -285,10 +291,7 @@ def _limit_bins(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, .
     for group in bins:
         rows += sum(fragment.num_rows for fragment in group)
         fragments += len(group)
-        too_many = (options.max_source_rows is not None and rows > options.max_source_rows) or (
-            options.max_source_fragments is not None and fragments > options.max_source_fragments
-        )
-        if taken and too_many:
+        if taken and options.is_limit_exceeded(rows, fragments):
             break
         taken.append(group)
     return tuple(taken)
