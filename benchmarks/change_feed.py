@@ -40,9 +40,9 @@ from pyspark_lance.table.dml.read_set import matching_rows
 from pyspark_lance.table.dml.row_change import ChangeSettings, RowAction, plan_change
 from pyspark_lance.table.dml.run_changes import run_changes as run_statement
 from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 MILLION = 1_000_000
 

@@ -41,8 +41,11 @@ from harness import (
 )
 
 from pyspark_lance import LanceTable
-from pyspark_lance.table.index_build.vector_build import VectorIndexRequest, parse_kind
-from pyspark_lance.table.index_build.vector_indices import create_vector_index
+from pyspark_lance.table.index_build.vector_build import (
+    VectorIndexRequest,
+    create_vector_index,
+    parse_kind,
+)
 from pyspark_lance.table.nearest.exact_search import ExactSearch
 from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.version.table import Table

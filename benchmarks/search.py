@@ -27,7 +27,7 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index_build.column_indices import create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
-from pyspark_lance.table.nearest.search_task import read_found
+from pyspark_lance.table.nearest.search_plan import read_found
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.text.queries import Match, Operator, Phrase, TextQuery
 from pyspark_lance.table.text.search_plan import (

@@ -27,8 +27,8 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from pyspark_lance.metafile.refs_file import Branch, Tag
     from pyspark_lance.plugin import enable, plugin_jar
+    from pyspark_lance.spark.api.dml import LanceMergeBuilder, LanceOptimizeBuilder
     from pyspark_lance.spark.api.lance_table import LanceTable
-    from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder, LanceOptimizeBuilder
     from pyspark_lance.spark.api.table_creation import LanceTableBuilder
     from pyspark_lance.spark.options.hadoop_settings import hadoop_options
     from pyspark_lance.table.cdf.change_feed import ChangeCounts
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from pyspark_lance.table.index_build.column_indices import IndexResult
     from pyspark_lance.table.index_build.vector_build import VectorIndexResult
     from pyspark_lance.table.index_build.zone_maps import ZoneMapResult
-    from pyspark_lance.table.refs.tags import Consumer
+    from pyspark_lance.table.refs import Consumer
+    from pyspark_lance.table.unit_of_work import MetadataResult
     from pyspark_lance.table.verify.find_value import FileWithValue, FindValueResult
     from pyspark_lance.table.verify.verify_manifest import Finding, VerifyResult
-    from pyspark_lance.table.work.metadata_commits import MetadataResult
 
 # The modules that define the public names, which are imported on first use.
 _DEFINED_IN = {
@@ -53,17 +53,17 @@ _DEFINED_IN = {
     "CleanupResult": "table.cleanup.cleanup",
     "ColumnResult": "table.columns.change_columns",
     "CompactionResult": "table.compaction.compact",
-    "Consumer": "table.refs.tags",
+    "Consumer": "table.refs",
     "CopyResult": "table.compaction.stable_row_ids",
     "FileWithValue": "table.verify.find_value",
     "FindValueResult": "table.verify.find_value",
     "Finding": "table.verify.verify_manifest",
     "IndexResult": "table.index_build.column_indices",
-    "LanceMergeBuilder": "spark.api.merge_builder",
-    "LanceOptimizeBuilder": "spark.api.merge_builder",
+    "LanceMergeBuilder": "spark.api.dml",
+    "LanceOptimizeBuilder": "spark.api.dml",
     "LanceTable": "spark.api.lance_table",
     "LanceTableBuilder": "spark.api.table_creation",
-    "MetadataResult": "table.work.metadata_commits",
+    "MetadataResult": "table.unit_of_work",
     "OrphanFile": "table.cleanup.cleanup",
     "Tag": "metafile.refs_file",
     "VectorIndexResult": "table.index_build.vector_build",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from documents import blocks_of
 
-from pyspark_lance.datafile.footer import _VERSION_OF_NUMBERS
+from pyspark_lance.datafile.file_metadata import _VERSION_OF_NUMBERS
 from pyspark_lance.datafile.version_support import WRITABLE_VERSIONS
 from pyspark_lance.table.index import segments
 from pyspark_lance.table.index.lookups import _OPENERS

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_lance.codec.compressive import encode_fsst
-from pyspark_lance.codec.compressive.encode_fsst import (
+from pyspark_lance.codec.compressive import string_compression
+from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
+from pyspark_lance.codec.compressive.string_compression import (
     Matcher,
     Symbols,
     byte_lengths,
@@ -17,7 +18,6 @@ from pyspark_lance.codec.compressive.encode_fsst import (
     sample_of,
     train_symbols,
 )
-from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
 from pyspark_lance.codec.values import VariableWidthValues
 
 RNG = np.random.default_rng(3)
@@ -84,9 +84,9 @@ def test_codes_use_longest_symbols(strings, lanes):
     symbols = [b"a", b"ab", b"bb", b"aabaab", b"bababbab", b"bab" + b"a" * 5, b"\x00"]
     offsets, content = parts(strings)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encode_fsst, "_LANES", lanes)
+        patch.setattr(string_compression, "_LANES", lanes)
         # A cut would end the symbol before it.
-        patch.setattr(encode_fsst, "cut_into_pieces", lambda offsets: (offsets, None))
+        patch.setattr(string_compression, "cut_into_pieces", lambda offsets: (offsets, None))
         codes = round_trip(offsets, content, symbols_of(*symbols))
     assert codes == b"".join(greedily(string, symbols) for string in strings)
 
@@ -96,7 +96,7 @@ def test_strings_of_different_lengths_encode_in_shared_lanes(lengths, lanes):
     strings = [bytes(RNG.integers(97, 100, length).astype(np.uint8)) for length in lengths]
     offsets, content = parts(strings)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encode_fsst, "_LANES", lanes)
+        patch.setattr(string_compression, "_LANES", lanes)
         round_trip(offsets, content, symbols_of(b"aa", b"ab", b"abcabc", b"cccccccc"))
 
 
@@ -120,7 +120,7 @@ def test_trailing_zero_byte_round_trips():
 
 @pytest.mark.parametrize("length", [127, 128, 129, 1000, 5_000])
 def test_long_strings_are_encoded_in_pieces(length, monkeypatch):
-    monkeypatch.setattr(encode_fsst, "_LANES", 10)
+    monkeypatch.setattr(string_compression, "_LANES", 10)
     words = [b"alpha ", b"beta ", b"gamma "]
     texts = [b"".join(words[n] for n in RNG.integers(0, 3, length))[:length] for _ in range(3)]
     offsets, content = parts([b"", texts[0], b"x", texts[1], b"", texts[2]])

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from pyspark_lance.codec.v2_0.array_encoding import (
     encode_array,
+    encode_list_offsets,
     make_decoder,
     make_list_decoder,
     parse_array_encoding,
 )
 from pyspark_lance.codec.v2_0.flat import BufferCollector, BufferSlice, bit_slice
-from pyspark_lance.codec.v2_0.list_offsets import encode_list_offsets
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 

@@ -22,8 +22,7 @@ from pyspark_lance.command_line.main import main
 from pyspark_lance.command_line.picture import COLOURS, Group, draw_table
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.history.history import history
-from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.refs import create_branch, set_tag
 from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
 

@@ -15,8 +15,14 @@ from table_access import append, write_table
 
 from pyspark_lance.command_line.main import main
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.table.refs.branches import branches_of, create_branch, remove_branch
-from pyspark_lance.table.refs.tags import remove_tag, set_tag, tags_of
+from pyspark_lance.table.refs import (
+    branches_of,
+    create_branch,
+    remove_branch,
+    remove_tag,
+    set_tag,
+    tags_of,
+)
 from pyspark_lance.table.version.table import Table
 
 PARTS = st.sampled_from(

@@ -32,10 +32,9 @@ from pyspark_lance.metafile.paths import TRANSACTIONS, VERSIONS
 from pyspark_lance.store.advisory_lock import advisory_lock
 from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table import unit_of_work
+from pyspark_lance.table.unit_of_work import CommitSettings, UnitOfWork
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work import unit_of_work
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 LONG_S = 120.0  # longer than any wait that succeeds
 

@@ -22,9 +22,9 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import VersionSpec, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 from pyspark_lance.table.write.write_plan import WriteSettings
 from pyspark_lance.table.write.write_table import commit_write, plan_write, write_rows
 

@@ -21,11 +21,10 @@ from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, 
 from pyspark_lance.table.dml.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import ChangeSettings, RowAction, plan_change
 from pyspark_lance.table.dml.run_changes import run_changes
-from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs import create_branch
+from pyspark_lance.table.unit_of_work import UnitOfWork, restore
 from pyspark_lance.table.version.snapshot import VersionSpec, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
 from pyspark_lance.table.write.write_table import commit_write, write_rows
 

@@ -11,10 +11,11 @@ from pyspark_lance.datafile import file_metadata
 from pyspark_lance.datafile.file_metadata import (
     ARRAY_ENCODING_URL,
     COLUMN_ENCODING_URL,
+    FOOTER_BYTES,
     PAGE_LAYOUT_URL,
     FileMetadata,
+    Footer,
 )
-from pyspark_lance.datafile.footer import FOOTER_BYTES, Footer
 from pyspark_lance.datafile.page_sink import ALIGNMENT, PageSink
 from pyspark_lance.errors import CorruptFileError, LanceError
 from pyspark_lance.format.schema import LanceSchema

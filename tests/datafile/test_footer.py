@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_lance.datafile.footer import FOOTER_BYTES, Footer, file_version_of
+from pyspark_lance.datafile.file_metadata import FOOTER_BYTES, Footer, file_version_of
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 
 FOOTER = Footer(

@@ -83,7 +83,7 @@ def test_flipped_bytes_raise_only_lance_errors(seed):
 
 
 def parsed():
-    from pyspark_lance.datafile.footer import Footer
+    from pyspark_lance.datafile.file_metadata import Footer
 
     view = memoryview(WHOLE)
     return Footer.from_bytes(view, len(view)), lambda start, end: view[start:end]

@@ -10,7 +10,7 @@ import pytest
 
 import pyspark_lance
 from pyspark_lance import LanceTable, errors, plugin
-from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder, LanceOptimizeBuilder
+from pyspark_lance.spark.api.dml import LanceMergeBuilder, LanceOptimizeBuilder
 from pyspark_lance.spark.api.table_creation import LanceTableBuilder
 
 # Need a session or an installation of their own; tests/spark/plugin runs them.

@@ -54,9 +54,9 @@ from table_access import read_changes, read_ours, write_table
 from pyspark_lance.commit.application_versions import CONFIG_PREFIX
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 # Queries, and the tables that they write to.
 FOLLOWERS = {"replica": "replica", "changes": "changes"}

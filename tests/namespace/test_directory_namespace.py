@@ -30,8 +30,7 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import open_existing
-from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.table_folder import list_tables
+from pyspark_lance.table.version.table import Table, list_tables
 
 pytestmark = pytest.mark.interop
 

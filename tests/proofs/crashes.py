@@ -51,9 +51,9 @@ from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index_build.column_indices import refresh_indices
-from pyspark_lance.table.refs.branches import branches_of, create_branch, remove_branch
-from pyspark_lance.table.refs.tags import set_tag, tags_of
+from pyspark_lance.table.refs import branches_of, create_branch, remove_branch, set_tag, tags_of
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.unit_of_work import restore, set_properties
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.removable_files import (
     manifests_below,
@@ -62,7 +62,6 @@ from pyspark_lance.table.version.removable_files import (
 )
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore, set_properties
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,

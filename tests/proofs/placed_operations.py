@@ -19,11 +19,10 @@ from row_changes import insert, matched_delete, matched_update
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
-from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.refs import create_branch, set_tag
+from pyspark_lance.table.unit_of_work import restore, set_properties
 from pyspark_lance.table.version.snapshot import LATEST, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore, set_properties
 
 PLACES = {"same row": 2, "same fragment": 1, "other fragment": 9}
 

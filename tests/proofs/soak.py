@@ -42,7 +42,7 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
-from pyspark_lance.table.refs.tags import consumers_of, register_consumer
+from pyspark_lance.table.refs import consumers_of, register_consumer
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table

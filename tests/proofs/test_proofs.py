@@ -17,7 +17,7 @@ from proofs.interleavings import all_cases, swept_cases
 from proofs.placed_operations import PLACED
 
 from pyspark_lance.commit.conflict_check import ConflictChecks
-from pyspark_lance.table.refs import tags
+from pyspark_lance.table import refs
 
 pytestmark = pytest.mark.interop
 
@@ -62,7 +62,7 @@ def test_newest_reference_must_match_some_intermediate_version():
     ("owner", "name", "broken", "pair"),
     [
         (ConflictChecks, "check", lambda *_: set(), ("update @ same row",) * 2),
-        (tags, "check_not_removed", lambda *a: None, ("tag_oldest", "cleanup")),
+        (refs, "check_not_removed", lambda *a: None, ("tag_oldest", "cleanup")),
     ],
 )
 def test_interleavings_reveal_broken_rule(monkeypatch, owner, name, broken, pair):

@@ -8,10 +8,10 @@ from table_access import read_ours, write_table
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.spark.sql.alter_table import alter_table
+from pyspark_lance.table.unit_of_work import CommitSettings
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 
 _ITEM = {"x": 1}
 

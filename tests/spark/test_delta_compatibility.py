@@ -22,7 +22,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.column_names import parse_metadata_columns
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.api import unsupported_attributes
-from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
+from pyspark_lance.spark.api.dml import LanceMergeBuilder
 from pyspark_lance.spark.jobs.merge_job import MergeRequest
 from pyspark_lance.spark.options.option_table import canonical_options
 from pyspark_lance.spark.sql.foreign_statements import translate_statement

@@ -21,9 +21,8 @@ from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.spark.types.new_table_options import new_table_options
 from pyspark_lance.spark.types.spark_types import spark_field
-from pyspark_lance.spark.types.write_schema import stored_schema
+from pyspark_lance.spark.types.write_schema import new_table_options, stored_schema
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -23,7 +23,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder, LanceOptimizeBuilder
+from pyspark_lance.spark.api.dml import LanceMergeBuilder, LanceOptimizeBuilder
 from pyspark_lance.spark.api.public_methods import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,

@@ -18,7 +18,7 @@ import pyspark_lance
 from pyspark_lance import LanceTable, plugin
 from pyspark_lance.result_names import snake_case
 from pyspark_lance.spark import redaction, threads
-from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder, LanceOptimizeBuilder
+from pyspark_lance.spark.api.dml import LanceMergeBuilder, LanceOptimizeBuilder
 from pyspark_lance.spark.api.table_creation import LanceTableBuilder
 from pyspark_lance.spark.options.option_table import OPTIONS
 from pyspark_lance.spark.sql import metadata_tables

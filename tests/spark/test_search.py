@@ -14,7 +14,7 @@ from text_tables import from_pylance, lances, texts
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.spark.jobs import search_job
-from pyspark_lance.spark.options.search_option import SearchOption
+from pyspark_lance.spark.options.search_options import SearchOption
 from pyspark_lance.table.text.queries import Boolean, Match, Operator, Phrase, parse_query
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]

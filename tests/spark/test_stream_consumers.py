@@ -8,7 +8,7 @@ from spark_releases import needs
 from table_access import append
 
 from pyspark_lance.spark.data_source import LanceDataSource
-from pyspark_lance.table.refs.tags import consumers_of
+from pyspark_lance.table.refs import consumers_of
 from pyspark_lance.table.version.table import Table
 
 pytestmark = needs("limits of micro-batches")

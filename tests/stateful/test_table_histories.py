@@ -73,13 +73,12 @@ from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.dml.merge import Match, MergeClause
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import RowAction, plan_change
-from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.refs.tags import set_tag, tags_of
+from pyspark_lance.table.refs import create_branch, set_tag, tags_of
+from pyspark_lance.table.unit_of_work import restore as restore_version
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore as restore_version
 
 pytestmark = pytest.mark.interop
 

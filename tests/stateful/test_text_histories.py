@@ -17,10 +17,10 @@ from table_access import write_table
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.index_build.column_indices import refresh_indices
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 

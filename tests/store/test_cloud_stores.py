@@ -12,8 +12,7 @@ from store_conformance import StoreConformance
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.refs import create_branch, set_tag
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing

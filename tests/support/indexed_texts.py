@@ -13,7 +13,7 @@ from pyspark_lance.table.columns.change_columns import add_columns, compute_colu
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index_build.column_indices import create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
-from pyspark_lance.table.nearest.search_task import read_found
+from pyspark_lance.table.nearest.search_plan import read_found
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.text.queries import Match, Operator, Phrase
 from pyspark_lance.table.text.search_plan import SearchRequest, merge_matches, plan_search

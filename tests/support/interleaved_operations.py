@@ -38,10 +38,9 @@ from pyspark_lance.table.dml.rewrite_columns import commit_rewrite, plan_rewrite
 from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.index_build.column_indices import create_index, refresh_indices
 from pyspark_lance.table.index_build.index_plan import IndexRequest
+from pyspark_lance.table.unit_of_work import CommitSettings, UnitOfWork
 from pyspark_lance.table.version.snapshot import open_to_write
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,

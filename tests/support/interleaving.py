@@ -47,12 +47,11 @@ from pyspark_lance.metafile.paths import (
 )
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.refs.branches import branches_of
-from pyspark_lance.table.refs.tags import tags_of
+from pyspark_lance.table.refs import branches_of, tags_of
+from pyspark_lance.table.unit_of_work import set_properties
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import set_properties
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from pyspark_lance.table.columns.change_columns import (
     rename_column,
     widen_column,
 )
-from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs import create_branch
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 NAMES = ("x", "y", "z")
 

@@ -41,8 +41,8 @@ from pyspark_lance.table.dml.rewrite_columns import commit_rewrite
 from pyspark_lance.table.dml.row_change import ChangeResult, ChangeSettings, RowAction, plan_change
 from pyspark_lance.table.dml.run_changes import plain_pieces, run_changes, run_pieces
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 SOURCE_PREFIX = "source."
 _SOURCE_ROW = "__source_row"

@@ -29,7 +29,7 @@ TASKS = (
     "table.nearest.ivf_build.EncodeTask",
     "table.nearest.ivf_build.TakeTask",
     "table.nearest.ivf_build.JoinTask",
-    "table.nearest.search_task.VectorSearch",
+    "table.nearest.search_plan.VectorSearch",
     "table.text.segment_search.TextSegmentTask",
     "table.text.segment_search.TextScanTask",
     "table.text.near_duplicates.NearDuplicatesSearch",
@@ -51,8 +51,8 @@ ON_EXECUTORS = {
     "table.dml.plain_merge.match_stage": ["plan", "merge", "parts", "packed_target"],
     "table.rows.column_files.write_column_files": ["request"],
     "table.dml.rewrite_columns.rewrite_columns": ["request"],
-    "table.nearest.search_task.merge_matches": ["merge", "parts", "queries"],
-    "table.nearest.search_task.read_found": ["fetch"],
+    "table.nearest.search_plan.merge_matches": ["merge", "parts", "queries"],
+    "table.nearest.search_plan.read_found": ["fetch"],
     "table.text.search_plan.merge_matches": ["merge", "parts"],
 }
 """What runs on executors, and which of its arguments come from the driver; the others are rows."""

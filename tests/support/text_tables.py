@@ -18,7 +18,7 @@ from lance.query import (
 )
 
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.nearest.search_task import read_found
+from pyspark_lance.table.nearest.search_plan import read_found
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.text.queries import (
     Boolean,

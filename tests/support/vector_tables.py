@@ -8,8 +8,12 @@ import pyarrow as pa
 
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.nearest.ivf_search import metric_and_segments
-from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
-from pyspark_lance.table.nearest.search_task import VectorSearch, merge_matches
+from pyspark_lance.table.nearest.search_plan import (
+    NearestRequest,
+    VectorSearch,
+    merge_matches,
+    plan_nearest,
+)
 from pyspark_lance.table.nearest.vectors import parse_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -13,9 +13,9 @@ from table_access import append, assert_same_rows, read_ours, read_pylance, writ
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.history.history import detail
+from pyspark_lance.table.unit_of_work import restore, set_properties
 from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore, set_properties
 
 pytestmark = pytest.mark.interop
 

@@ -21,9 +21,9 @@ from pyspark_lance.proto import table_pb2, transaction_pb2
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
+from pyspark_lance.table.unit_of_work import set_properties
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import set_properties
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,

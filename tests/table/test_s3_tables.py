@@ -22,8 +22,8 @@ from pyspark_lance.table.cleanup.cleanup import (
     remove_orphan_files,
 )
 from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.index_build.vector_build import VectorIndexRequest
-from pyspark_lance.table.index_build.vector_indices import (
+from pyspark_lance.table.index_build.vector_build import (
+    VectorIndexRequest,
     create_vector_index,
     refresh_vector_indices,
 )

@@ -26,12 +26,11 @@ from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.storage_options import _TABLES, parse_storage_options
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.refs import create_branch, set_tag
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.unit_of_work import restore, set_properties
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore, set_properties
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,

@@ -20,11 +20,11 @@ from temporary_folders import memory_folder
 from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import LanceError, StorageError
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 from pyspark_lance.table.write.write_plan import WriteSettings
 
 ONCE = WriteSettings(retries=2, timeout_s=2.0)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.shred import data_bytes
 from pyspark_lance.codec.values import is_variable_width
 from pyspark_lance.plain_values import plain_numbers, plain_scalar
 

@@ -12,11 +12,11 @@ from typing import Final
 from pyspark_lance.datafile.file_metadata import (
     COLUMN_ENCODING_URL,
     ColumnInfo,
+    Footer,
     PageInfo,
     column_metadata_bytes,
     file_descriptor_bytes,
 )
-from pyspark_lance.datafile.footer import Footer
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.proto import encodings_v2_0_pb2
 from pyspark_lance.store.object_store import ByteRange, OutputFile

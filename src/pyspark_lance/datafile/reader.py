@@ -18,13 +18,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import concat_arrays, of_one_type
-from pyspark_lance.codec.array_bytes import data_bytes
 from pyspark_lance.codec.decode_memory import BatchTooLargeError, limit_decode_memory
 from pyspark_lance.codec.row_selection import RowRanges, take_values
+from pyspark_lance.codec.shred import data_bytes
 from pyspark_lance.datafile.blob_values import fetch_v2
 from pyspark_lance.datafile.field_io import FieldReader
-from pyspark_lance.datafile.file_metadata import FileMetadata, read_tail
-from pyspark_lance.datafile.footer import file_version_of
+from pyspark_lance.datafile.file_metadata import FileMetadata, file_version_of, read_tail
 from pyspark_lance.datafile.open_file import ExternalBlobs, JoinedFiles, JoinedMetadata, OpenFile
 from pyspark_lance.datafile.read_plan import StoredPages, Windows
 from pyspark_lance.datafile.v0_1.metadata import LegacyFile, LegacyMetadata

@@ -43,8 +43,7 @@ from pyspark_lance.store.object_store import check_path, missing
 from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
-from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.table_folder import SUFFIX, drop_table, list_tables, rename_table
+from pyspark_lance.table.version.table import SUFFIX, Table, drop_table, list_tables, rename_table
 from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
 from pyspark_lance.table.write.write_table import commit_write, create_table, write_rows
 

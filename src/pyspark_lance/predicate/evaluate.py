@@ -20,7 +20,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_type import to_plain
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
 from pyspark_lance.predicate.casts import cast_array, cast_or_null
-from pyspark_lance.predicate.functions import FUNCTIONS, contains, is_in, matches
+from pyspark_lance.predicate.functions import FUNCTIONS, contains, contains_words, is_in, matches
 from pyspark_lance.predicate.tree import (
     FALSE,
     TRUE,
@@ -44,7 +44,6 @@ from pyspark_lance.predicate.tree import (
     conjuncts,
     walk,
 )
-from pyspark_lance.predicate.words import contains_words
 
 # Costs of the nodes of a condition; a comparison of numbers costs three.
 _COSTS: dict[type[Expression], int] = {Match: 32, Call: 16, Cast: 16}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.evaluate import evaluate
+from pyspark_lance.predicate.functions import words_of
 from pyspark_lance.predicate.prune import ColumnPath, nest_at_path, ordered_column
 from pyspark_lance.predicate.tree import (
     FALSE,
@@ -34,7 +35,6 @@ from pyspark_lance.predicate.tree import (
     can_raise,
     column_paths_of,
 )
-from pyspark_lance.predicate.words import words_of
 
 Rows = TypeVar("Rows")
 Ask: TypeAlias = Callable[[ColumnPath, Predicate], Rows | None]

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, WriteParameters
     from pyspark_lance.spark.source.batch_reader import LanceBatchReader
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
-    from pyspark_lance.spark.source.change_feed_plan import PinnedFeed
-    from pyspark_lance.spark.source.change_reader import LanceChangeReader
+    from pyspark_lance.spark.source.change_feed_reader import LanceChangeReader, PinnedFeed
     from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
     from pyspark_lance.spark.source.read_plan import PushedDown
     from pyspark_lance.spark.source.search_reader import LanceSearchReader
@@ -94,9 +93,8 @@ class LanceDataSource(DataSource):
         about = self._metadata_read()
         if about is not None:
             return about.schema
-        from pyspark_lance.spark.options.catalog_options import is_for_catalog, keep_options
-        from pyspark_lance.spark.source.column_origin import with_origin
-        from pyspark_lance.spark.source.read_plan import spark_schema_of
+        from pyspark_lance.spark.options.option_table import is_for_catalog, keep_options
+        from pyspark_lance.spark.source.read_plan import spark_schema_of, with_origin
 
         read = self._read_options()
         if read.may_be_stream:
@@ -104,7 +102,7 @@ class LanceDataSource(DataSource):
 
             check_stream(self.options, read, lambda: self._pin().version)
         if read.changes is not None:
-            from pyspark_lance.spark.source.change_feed_plan import describe_feed, feed_schema_of
+            from pyspark_lance.spark.source.change_feed_reader import describe_feed, feed_schema_of
 
             schema = feed_schema_of(read, describe_feed(read, self._pin_feed))
         elif read.nearest is not None:
@@ -156,7 +154,7 @@ class LanceDataSource(DataSource):
         read = self._read_options()
         read.check_batch()
         if read.changes is not None:
-            from pyspark_lance.spark.source.change_reader import LanceChangeReader
+            from pyspark_lance.spark.source.change_feed_reader import LanceChangeReader
 
             return LanceChangeReader(read, self._pin_feed(), schema, pushed)
         if read.nearest is not None:
@@ -235,7 +233,7 @@ class LanceDataSource(DataSource):
     def _restore_options(self, schema: StructType) -> None:
         """Restore the options of a catalog table from its schema."""
         if "path" not in self.options:
-            from pyspark_lance.spark.options.catalog_options import kept_options
+            from pyspark_lance.spark.options.option_table import kept_options
 
             self.options = {**kept_options(schema), **self.options}
 
@@ -262,7 +260,7 @@ class LanceDataSource(DataSource):
     def _pin_feed(self) -> PinnedFeed:
         """Return the change feed that this query reads; resolve its versions once."""
         if self._feed is None:
-            from pyspark_lance.spark.source.change_feed_plan import pin_feed
+            from pyspark_lance.spark.source.change_feed_reader import pin_feed
 
             self._feed = pin_feed(self._read_options(), None)
         return self._feed

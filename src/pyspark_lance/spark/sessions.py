@@ -1,10 +1,13 @@
-"""Sessions of ``LanceTable``: descriptions of jobs, and errors of stopped sessions.
+"""Sessions of ``LanceTable``: descriptions of jobs, cached relations, errors of stopped sessions.
 
-Errors of tables whose session was stopped, as in a notebook after ``spark.stop()``. Without these
-checks, PySpark fails with an unrelated error.
+Spark's web UI describes a job by the method that the user called, instead of by call sites in this
+package.
 
-Describe the jobs of ``LanceTable`` in Spark's web UI by the method that the user called. Otherwise
-it would show call sites in this package.
+Spark refreshes its cache after its own statements. Commits of ``LanceTable`` happen in Python, so
+the JVM plugin is notified of them. Without the plugin, nothing is refreshed.
+
+A table whose session was stopped, as in a notebook after ``spark.stop()``, is an error here;
+PySpark would fail with an unrelated one.
 """
 
 from __future__ import annotations
@@ -15,10 +18,15 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import PySparkException
+
 from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.spark.options import internal_keys as keys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from pyspark_lance.table.version.table import Table
 
 
 _NO_SOURCE: Final = "[DATA_SOURCE_NOT_FOUND]"  # Spark's only error of a failed look-up.
@@ -110,3 +118,28 @@ def _described(spark: SparkSession, text: str, *, instead_of: str | None) -> Ite
         # The session may have been stopped since; the work may be committed nevertheless.
         with suppress(Exception):
             context.setLocalProperty(_DESCRIPTION, instead_of)  # type: ignore[arg-type]
+
+
+def refresh_cached(spark: SparkSession, table: Table) -> None:
+    """Refresh the cache through the plugin, which gets the path with an empty read.
+
+    Errors are only logged, as the change is already committed.
+    """
+    try:
+        _refresh(spark, table)
+    except PySparkException:
+        pass  # without the plugin, the option is unknown
+    except Exception as error:  # noqa: BLE001 - the JVM or its session may be gone
+        if not is_stopped(spark):
+            logger.warning("cached relations of %s were not refreshed: %s", table.uri, error)
+
+
+def _refresh(spark: SparkSession, table: Table) -> None:
+    is_classic = hasattr(spark, "_jsparkSession")
+    if is_classic and spark._jsparkSession.sharedState().cacheManager().isEmpty():
+        return
+    read = spark.read.format("lance").option(keys.REFRESH, "true")
+    if table.branch is not None:
+        read = read.option("branch", table.branch)
+    # On Connect, this only requests the columns from the server.
+    _ = read.load(table.root).schema

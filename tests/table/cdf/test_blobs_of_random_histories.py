@@ -12,9 +12,9 @@ from pyspark_lance.table.cdf.change_window import Bound
 from pyspark_lance.table.cdf.stream import TableStream
 from pyspark_lance.table.cdf.stream_offset import BEGINNING, StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 BLOB = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
 SCHEMA = pa.schema([("id", pa.int64()), BLOB])

@@ -36,9 +36,9 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.scan import plan_scan
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 BLOB = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
 BLOBS = [b"one", b"two", None, b"1" * 5000, b"2" * 5000]

@@ -17,9 +17,9 @@ from pyspark_lance.table.cdf.change_feed import count_changes
 from pyspark_lance.table.cdf.change_window import ChangeWindow
 from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 
 def feed_rows(history: History, start: int, end: int, mode: str = "dropCarryovers") -> list[tuple]:

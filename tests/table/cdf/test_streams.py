@@ -44,11 +44,11 @@ from pyspark_lance.table.cdf.stream_offset import (
 )
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
-from pyspark_lance.table.refs.branches import create_branch, remove_branch
+from pyspark_lance.table.refs import create_branch, remove_branch
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_identity import TableIdentity
-from pyspark_lance.table.work.metadata_commits import restore
 
 ALL = StreamLimits()
 GONE = "delete", "update_preimage"

@@ -33,11 +33,10 @@ from pyspark_lance.table.cleanup.auto_cleanup import auto_policy, parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
-from pyspark_lance.table.refs.branches import branches_of, create_branch
-from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.refs import branches_of, create_branch, set_tag
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 

@@ -18,13 +18,13 @@ from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.store import open_store as opening
 from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.table import refs
 from pyspark_lance.table.cleanup import cleanup as cleaning
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.refs import create_branch, set_tag
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 ALL_OLD = CleanupPolicy(older_than_s=0)
 
@@ -185,14 +185,13 @@ def test_full_small_file_system_is_cleaned_up(tmp_path):
 
 
 def test_unfinished_branch_files_expire_after_week(path, monkeypatch):
-    from pyspark_lance.table.refs import branches
 
     def dies(*given):
         raise KeyboardInterrupt
 
     before = files(path)
     with monkeypatch.context() as patch:
-        patch.setattr(branches, "encode_manifest", dies)
+        patch.setattr(refs, "encode_manifest", dies)
         with pytest.raises(KeyboardInterrupt):
             create_branch(Table(path), "trial", VersionSpec(version=3))
     (left,) = files(path) - before

@@ -25,9 +25,9 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
+from pyspark_lance.table.unit_of_work import CommitSettings
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 
 pytestmark = pytest.mark.interop
 

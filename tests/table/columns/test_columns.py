@@ -30,9 +30,9 @@ from pyspark_lance.table.columns.change_columns import (
     set_metadata,
     widen_column,
 )
+from pyspark_lance.table.unit_of_work import CommitSettings
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 
 pytestmark = pytest.mark.interop
 

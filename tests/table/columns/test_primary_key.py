@@ -9,8 +9,7 @@ from table_access import write_table
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import primary_key
-from pyspark_lance.table.columns.change_columns import ColumnResult
-from pyspark_lance.table.columns.primary_key import set_primary_key
+from pyspark_lance.table.columns.change_columns import ColumnResult, set_primary_key
 from pyspark_lance.table.history.history import detail
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

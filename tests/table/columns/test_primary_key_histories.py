@@ -17,11 +17,11 @@ from pyspark_lance.table.columns.change_columns import (
     change_nullability,
     drop_columns,
     rename_column,
+    set_primary_key,
 )
-from pyspark_lance.table.columns.primary_key import set_primary_key
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 

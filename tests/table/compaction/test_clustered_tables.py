@@ -17,9 +17,9 @@ from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.compaction.stable_row_ids import copy_with_stable_row_ids
 from pyspark_lance.table.history.history import detail
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
+from pyspark_lance.table.unit_of_work import set_properties
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import set_properties
 from pyspark_lance.table.write.write_plan import WriteSettings
 from pyspark_lance.table.write.write_table import create_table
 

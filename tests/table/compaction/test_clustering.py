@@ -33,7 +33,7 @@ from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.btree import has_order
 from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
-from pyspark_lance.table.sort.row_order import Curve, hilbert_key, zorder_key
+from pyspark_lance.table.sort import Curve, hilbert_key, zorder_key
 from pyspark_lance.table.tasks import run_local
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot

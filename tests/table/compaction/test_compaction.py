@@ -47,9 +47,9 @@ from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.scan_task import coalesce_fragments
 from pyspark_lance.table.tasks import run_local
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
 

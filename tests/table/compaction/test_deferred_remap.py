@@ -28,16 +28,16 @@ from pyspark_lance.format.index_metadata import (
 )
 from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.compaction import reuse_index
+from pyspark_lance.table.compaction import remap_indices
 from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.index.segments import map_addresses
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
 
@@ -157,7 +157,7 @@ def test_indices_answer_after_deferred_compactions(tmp_path):
 @pytest.mark.parametrize("in_a_file", [False, True])
 def test_changes_after_deferred_remap_update_coverage(tmp_path, monkeypatch, in_a_file):
     if in_a_file:
-        monkeypatch.setattr(reuse_index, "MAX_INLINE_BYTES", 0)
+        monkeypatch.setattr(remap_indices, "MAX_INLINE_BYTES", 0)
     path = str(tmp_path / "t")
     indexed(path)
     compact(Table(path), CompactionRequest(**{**DEFERRED, "target_rows_per_fragment": 80}))
@@ -200,7 +200,7 @@ def test_large_reuse_index_is_external(tmp_path):
     assert sorted(lance.dataset(path).to_table(filter=wanted)["id"].to_pylist()) == [
         i for i in range(1234567, 1234600) if i % 3 != 1 and i % 5
     ]
-    assert len(reuse_index.reuse_versions(Snapshot.open(Table(path)))) == 2
+    assert len(remap_indices.reuse_versions(Snapshot.open(Table(path)))) == 2
     Path(path, "_indices", str(entry_of(path).uuid), "details.binpb").unlink()
     delete_rows(path, "id < 800000")
     with pytest.raises(CorruptFileError, match="reuse index"):
@@ -221,7 +221,7 @@ def two_bins(path):
 @pytest.mark.parametrize("in_a_file", [False, True])
 def test_concurrent_deferred_compactions_share_reuse_index(tmp_path, monkeypatch, in_a_file):
     if in_a_file:
-        monkeypatch.setattr(reuse_index, "MAX_INLINE_BYTES", 0)
+        monkeypatch.setattr(remap_indices, "MAX_INLINE_BYTES", 0)
     path = str(tmp_path / "t")
     given = two_bins(path)
     plans = [
@@ -238,7 +238,7 @@ def test_concurrent_deferred_compactions_share_reuse_index(tmp_path, monkeypatch
     lost = committed(plans[1], groups[0])
     assert (lost.fragments_removed, lost.conflicting_bins) == (2, 1)
     assert committed(plans[2], groups[1]).version is None
-    versions = reuse_index.reuse_versions(Snapshot.open(Table(path)))
+    versions = remap_indices.reuse_versions(Snapshot.open(Table(path)))
     assert [[sorted(g.old_ids) for g in one.groups] for one in versions] == [[[0, 1]], [[3, 4]]]
     dataset = lance.dataset(path)
     for number in (3, 15, 70, 125, 139):

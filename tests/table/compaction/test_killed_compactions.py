@@ -30,12 +30,12 @@ SCRIPT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from killed_calls import kill_at_calls
-from pyspark_lance.table.compaction import reuse_index
+from pyspark_lance.table.compaction import remap_indices
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 
 root, given = sys.argv[2], json.loads(sys.argv[3])
-reuse_index.MAX_INLINE_BYTES = 0
+remap_indices.MAX_INLINE_BYTES = 0
 request = CompactionRequest(**given)
 print(json.dumps(kill_at_calls(root, lambda table: compact(table, request))))
 """

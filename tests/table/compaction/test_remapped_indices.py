@@ -16,11 +16,11 @@ from zone_map_tables import check_rows as check_ours
 from pyspark_lance.table.compaction import compact as compaction
 from pyspark_lance.table.compaction.compact import compact, plan_compaction
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
+from pyspark_lance.table.compaction.remap_indices import remap_indices
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index_build.column_indices import create_index, refresh_indices
 from pyspark_lance.table.index_build.index_plan import IndexRequest
-from pyspark_lance.table.index_build.remapped_indices import remap_indices
 from pyspark_lance.table.tasks import run_local
 from pyspark_lance.table.text.queries import Match
 from pyspark_lance.table.verify.verify import verify

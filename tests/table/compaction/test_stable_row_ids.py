@@ -26,11 +26,10 @@ from pyspark_lance.table.compaction.stable_row_ids import (
     enable_stable_row_ids,
 )
 from pyspark_lance.table.dml.row_change import ChangeSettings
+from pyspark_lance.table.unit_of_work import UnitOfWork, restore
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
 

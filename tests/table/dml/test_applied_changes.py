@@ -18,10 +18,9 @@ from pyspark_lance.commit.application_versions import ApplicationVersion, applic
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.commit_changes import applied_version, with_applied_version
 from pyspark_lance.table.dml.row_change import ChangeResult, ChangeSettings, plan_change
+from pyspark_lance.table.unit_of_work import UnitOfWork, restore
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.int64())])
 THERE = {"insert", "update_postimage"}

@@ -13,7 +13,7 @@ from table_access import read_ours
 
 from pyspark_lance.commit.inserted_keys import key_filter_message, may_share_keys
 from pyspark_lance.proto import transaction_pb2
-from pyspark_lance.table.dml.inserted_keys import stored_key
+from pyspark_lance.table.dml.key_filter import stored_key
 from pyspark_lance.table.dml.merge import (
     Match,
     MergeClause,

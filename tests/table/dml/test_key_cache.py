@@ -17,9 +17,9 @@ from pyspark_lance.table.columns.change_columns import drop_columns, rename_colu
 from pyspark_lance.table.dml.key_cache import rows_with_keys
 from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 NAMES = ("text", "id")
 

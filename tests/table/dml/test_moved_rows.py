@@ -13,9 +13,9 @@ from pyspark_lance.table.dml.commit_changes import combine_results
 from pyspark_lance.table.dml.deletions import write_deletions
 from pyspark_lance.table.dml.moved_rows import Clause, as_changes, write_changes
 from pyspark_lance.table.dml.row_change import ChangeSettings, RowAction, plan_change
+from pyspark_lance.table.unit_of_work import set_properties
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import set_properties
 
 
 def test_rows_of_several_clauses_keep_their_ids(tmp_path):

@@ -24,9 +24,9 @@ from pyspark_lance.format.operation import Update
 from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
 from pyspark_lance.table.dml.rewrite_columns import paths_of, plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
+from pyspark_lance.table.unit_of_work import remove_files
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import remove_files
 
 pytestmark = pytest.mark.interop
 

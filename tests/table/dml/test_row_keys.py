@@ -16,14 +16,15 @@ from table_access import read_ours, write_table
 from pyspark_lance.commit.inserted_keys import ROW_KEYS_PROPERTY
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.operation import Update
-from pyspark_lance.table.dml.inserted_keys import (
+from pyspark_lance.table.dml.key_cache import remember_row_keys, rows_with_keys
+from pyspark_lance.table.dml.key_filter import (
     MAX_ROWS,
+    KeyFilter,
     RowKeys,
+    hash_keys,
     recorded_keys,
     row_keys_property,
 )
-from pyspark_lance.table.dml.key_cache import remember_row_keys, rows_with_keys
-from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys
 from pyspark_lance.table.dml.merge import Match, MergeClause
 from pyspark_lance.table.dml.row_change import ChangeSettings, RowAction
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project

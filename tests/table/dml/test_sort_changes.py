@@ -21,6 +21,7 @@ from pyspark_lance.table.dml.change_stages import (
 )
 from pyspark_lance.table.dml.commit_changes import combine_results
 from pyspark_lance.table.dml.deletions import write_deletions
+from pyspark_lance.table.dml.key_filter import pack_rows, split_rows, unpack_rows
 from pyspark_lance.table.dml.moved_rows import (
     CHANGED_ADDRESS,
     CHANGED_ROW_ID,
@@ -30,7 +31,6 @@ from pyspark_lance.table.dml.moved_rows import (
     write_changes,
 )
 from pyspark_lance.table.dml.row_change import ChangeResult, RowAction, plan_change
-from pyspark_lance.table.rows.packed_rows import pack_rows, split_rows, unpack_rows
 from pyspark_lance.table.version.table import Table
 
 CLAUSES = (

@@ -23,10 +23,10 @@ from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.history.history import detail, fragments, history
-from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.refs import set_tag
+from pyspark_lance.table.unit_of_work import restore, set_properties
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec, properties_of
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore, set_properties
 
 pytestmark = pytest.mark.interop
 

@@ -13,10 +13,10 @@ from pyspark_lance.errors import UnsupportedFeatureError, VersionNotFoundError
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.history.row_history import ancestor_history, row_history
-from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs import create_branch
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 

@@ -16,8 +16,8 @@ from zone_map_tables import check_rows, matching, parse
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.evaluate import evaluate
+from pyspark_lance.predicate.functions import contains_words
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.predicate.words import contains_words
 from pyspark_lance.table.scan import fragment_pruning
 from pyspark_lance.table.scan.scan_statistics import prune_scan
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -25,14 +25,11 @@ from pyspark_lance.table.index_build.column_indices import (
     refresh_indices,
 )
 from pyspark_lance.table.index_build.index_plan import IndexRequest
-from pyspark_lance.table.index_build.vector_build import parse_kind
-from pyspark_lance.table.index_build.vector_indices import refresh_all_indices
+from pyspark_lance.table.index_build.vector_build import parse_kind, refresh_all_indices
+from pyspark_lance.table.unit_of_work import CommitSettings, UnitOfWork, restore
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.metadata_commits import restore
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
 

@@ -40,6 +40,7 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.operation import CreateIndex
 from pyspark_lance.format.row_address import pack_tree_map, parse_tree_map, row_addresses
+from pyspark_lance.table import sort
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
@@ -70,11 +71,10 @@ from pyspark_lance.table.index_build.segment_files import (
     schema_of,
 )
 from pyspark_lance.table.scan import fragment_pruning
-from pyspark_lance.table.sort import external_sort
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
 
@@ -358,8 +358,8 @@ def test_external_sort_equals_in_memory_sort(kind, most_rows):
 @pytest.mark.parametrize("room", [1, 2, 3])
 def test_partially_loaded_runs_lose_no_rows(monkeypatch, room):
     """Each run has many batches, of which some are read at a time."""
-    monkeypatch.setattr(external_sort, "_BATCH_ROWS", 16)
-    monkeypatch.setattr(external_sort, "_MERGED_BYTES", 5 * 256 * room)
+    monkeypatch.setattr(sort, "_BATCH_ROWS", 16)
+    monkeypatch.setattr(sort, "_MERGED_BYTES", 5 * 256 * room)
     values = pa.array(np.random.default_rng(room).permutation(1_000))
     with RowSorter(values.type, most_rows=200) as sorter:
         for start in range(0, len(values), 50):

@@ -31,12 +31,12 @@ from pyspark_lance.table.index_build.column_indices import (
 )
 from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index, plan_index_refresh
 from pyspark_lance.table.index_build.text_build import TextPostings
-from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs import create_branch
 from pyspark_lance.table.text.queries import Match, Operator
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 

@@ -18,9 +18,10 @@ from pyspark_lance.table.cleanup.cleanup import find_orphan_files
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
-from pyspark_lance.table.index_build.vector_build import VectorIndexRequest, parse_kind
-from pyspark_lance.table.index_build.vector_indices import (
+from pyspark_lance.table.index_build.vector_build import (
+    VectorIndexRequest,
     create_vector_index,
+    parse_kind,
     refresh_vector_indices,
 )
 from pyspark_lance.table.nearest import ivf_build

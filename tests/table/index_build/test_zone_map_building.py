@@ -31,10 +31,10 @@ from pyspark_lance.table.index_build.zone_maps import (
     plan_zone_maps,
     refresh_zone_maps,
 )
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
 

@@ -19,8 +19,13 @@ from pyspark_lance.table.nearest.exact_search import (
     exact_distances,
     nearest_of,
 )
-from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
-from pyspark_lance.table.nearest.search_task import VectorSearch, merge_matches, read_found
+from pyspark_lance.table.nearest.search_plan import (
+    NearestRequest,
+    VectorSearch,
+    merge_matches,
+    plan_nearest,
+    read_found,
+)
 from pyspark_lance.table.nearest.vectors import (
     Metric,
     matrix_of,

@@ -11,8 +11,7 @@ from vector_tables import TYPES, WIDTH, assert_same, from_pylance, ours, rows_of
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.spark.sql.metadata_tables import index_rows
-from pyspark_lance.table.index_build.vector_build import parse_kind
-from pyspark_lance.table.index_build.vector_indices import refresh_all_indices
+from pyspark_lance.table.index_build.vector_build import parse_kind, refresh_all_indices
 from pyspark_lance.table.nearest.rabit import parse_code
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.table import Table

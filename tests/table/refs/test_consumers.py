@@ -16,8 +16,12 @@ from pyspark_lance.errors import InvalidInputError, TableReplacedError, VersionN
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.history.history import detail
-from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.refs.tags import consumers_of, register_consumer, unregister_consumer
+from pyspark_lance.table.refs import (
+    consumers_of,
+    create_branch,
+    register_consumer,
+    unregister_consumer,
+)
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
 

@@ -15,10 +15,16 @@ from table_access import append, assert_same_rows, read_ours, read_pylance
 
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
 from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.table import refs
 from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.refs import branches
-from pyspark_lance.table.refs.branches import branches_of, create_branch, remove_branch
-from pyspark_lance.table.refs.tags import remove_tag, set_tag, tags_of
+from pyspark_lance.table.refs import (
+    branches_of,
+    create_branch,
+    remove_branch,
+    remove_tag,
+    set_tag,
+    tags_of,
+)
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table, branch_root
 
@@ -219,7 +225,7 @@ def begun(request, path, monkeypatch):
         lance.dataset(path).create_branch("begun", 2)
         Path(path, "_refs/branches/begun.json").unlink()
     else:
-        with dying(monkeypatch, branches, "write_branch"):
+        with dying(monkeypatch, refs, "write_branch"):
             create_branch(Table(path), "begun", VersionSpec(version=2))
     assert branches_of(Table(path)) == []
     return path
@@ -281,13 +287,13 @@ def test_interrupted_removal_is_finished_by_next(path, monkeypatch):
 
 
 def test_branch_removed_during_creation_raises(path, monkeypatch):
-    real = branches.write_branch
+    real = refs.write_branch
 
     def late(*arguments, **settings):
         remove_branch(Table(path), "a")
         return real(*arguments, **settings)
 
-    monkeypatch.setattr(branches, "write_branch", late)
+    monkeypatch.setattr(refs, "write_branch", late)
     with pytest.raises(VersionNotFoundError, match="removed by another process"):
         create_branch(Table(path), "a")
     assert branches_of(Table(path)) == []

@@ -30,11 +30,11 @@ from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
-from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs import create_branch
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 

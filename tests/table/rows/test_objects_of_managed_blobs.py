@@ -36,8 +36,7 @@ from pyspark_lance.table.cleanup.cleanup import (
 )
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
-from pyspark_lance.table.refs.branches import create_branch, remove_branch
-from pyspark_lance.table.refs.tags import remove_tag, set_tag
+from pyspark_lance.table.refs import create_branch, remove_branch, remove_tag, set_tag
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec

@@ -30,12 +30,12 @@ from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
-from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs import create_branch
 from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.unit_of_work import restore, set_properties
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore, set_properties
 
 pytestmark = pytest.mark.interop
 

@@ -17,9 +17,9 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.estimates import column_estimate, rows_estimate
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.scan.scan_statistics import PREFIX, statistics_entries
+from pyspark_lance.table.unit_of_work import change_metadata
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import change_metadata
 
 COUNT = 8000
 

@@ -15,7 +15,7 @@ from text_tables import PER_FILE, assert_same, from_pylance, make, ours, random_
 
 from pyspark_lance.table.index.inverted import segments
 from pyspark_lance.table.index_build.column_indices import refresh_indices
-from pyspark_lance.table.nearest.search_task import read_found
+from pyspark_lance.table.nearest.search_plan import read_found
 from pyspark_lance.table.scan.plan_scan import project
 from pyspark_lance.table.text import segment_search
 from pyspark_lance.table.text.queries import (

@@ -18,10 +18,10 @@ from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index_build.column_indices import commit_index, create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index
 from pyspark_lance.table.scan import fragment_pruning
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
 

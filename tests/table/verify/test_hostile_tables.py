@@ -25,8 +25,7 @@ from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.history.history import detail
 from pyspark_lance.table.index_build.column_indices import create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
-from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.refs import create_branch, set_tag
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
@@ -129,7 +128,7 @@ def test_branch_of_tag_must_be_below_table(place, scheme, branch):
 @pytest.mark.parametrize("scheme", ["", "file://"])
 @pytest.mark.parametrize("name", ["%252e%252e%2F%252e%252e%2Fsecret", "..%2F..%2Fsecret", "a%00"])
 def test_branch_must_be_below_table(place, scheme, name):
-    from pyspark_lance.table.refs.branches import branches_of, remove_branch
+    from pyspark_lance.table.refs import branches_of, remove_branch
 
     branches = place / "t" / "_refs" / "branches"
     branches.mkdir(parents=True)

@@ -31,8 +31,7 @@ from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
-from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.refs import create_branch, set_tag
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.verify.verify_manifest import REMEDIES, check_unique, live_row_ids
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -24,7 +24,7 @@ from pyspark_lance.store.external_manifest_tables import SqliteManifests
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.refs.branches import create_branch, remove_branch
+from pyspark_lance.table.refs import create_branch, remove_branch
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec, open_existing

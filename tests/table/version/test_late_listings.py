@@ -14,10 +14,10 @@ from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup import cleanup
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 

@@ -18,8 +18,7 @@ from pyspark_lance.errors import MissingFileError
 from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.nearest.search_plan import plan_fetch
-from pyspark_lance.table.nearest.search_task import read_found
+from pyspark_lance.table.nearest.search_plan import plan_fetch, read_found
 from pyspark_lance.table.scan.plan_scan import project
 from pyspark_lance.table.version.reader_pool import READER_POOL, ReaderPool
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -11,11 +11,11 @@ from table_access import append, remove_versions
 from pyspark_lance.commit.base_version import stamp_of
 from pyspark_lance.errors import TableReplacedError, VersionNotFoundError
 from pyspark_lance.metafile.manifest_file import list_versions, read_manifest
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec, open_pinned
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity
-from pyspark_lance.table.work.metadata_commits import restore
 
 
 @pytest.fixture

@@ -17,13 +17,12 @@ from pyspark_lance.errors import StorageError
 from pyspark_lance.metafile.paths import VERSIONS
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
-from pyspark_lance.table.index_build.vector_build import VectorIndexRequest
-from pyspark_lance.table.index_build.vector_indices import create_vector_index
+from pyspark_lance.table.index_build.vector_build import VectorIndexRequest, create_vector_index
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.nearest.ivf_file import IvfKind
+from pyspark_lance.table.unit_of_work import restore, set_properties
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore, set_properties
 
 ERRORS = StorageError("the store is gone"), RuntimeError("of a client of the store")
 LOOKS = "list", "get", "get_tail", "get_range", "get_ranges", "stat", "exists"

@@ -11,10 +11,10 @@ from table_access import read_ours, write_table
 
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.refs import set_tag
+from pyspark_lance.table.unit_of_work import set_properties
 from pyspark_lance.table.version.snapshot import open_to_write
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import set_properties
 from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
 from pyspark_lance.table.write.write_table import commit_write, write_rows
 

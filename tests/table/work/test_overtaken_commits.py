@@ -38,12 +38,12 @@ from pyspark_lance.metafile.manifest_file import latest_version, list_versions
 from pyspark_lance.metafile.paths import VERSIONS
 from pyspark_lance.metafile.refs_file import list_tags
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.refs.tags import remove_tag, set_tag
+from pyspark_lance.table import unit_of_work
+from pyspark_lance.table.refs import create_branch, remove_tag, set_tag
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 
@@ -146,16 +146,15 @@ def test_inconsistent_listing_is_not_missing_table(path):
 
 def test_timestamp_resolution_refuses_replaced_table(path, monkeypatch):
     """And no other version of its number."""
-    from pyspark_lance.table.work import metadata_commits
 
-    real = metadata_commits.change_metadata
+    real = unit_of_work.change_metadata
 
     def late(*given):
         recreate_like(path, 0)
         return real(*given)
 
     first = Snapshot.open(Table(path), VersionSpec(version=1)).manifest.timestamp_ns
-    monkeypatch.setattr(metadata_commits, "change_metadata", late)
+    monkeypatch.setattr(unit_of_work, "change_metadata", late)
     with pytest.raises(CommitConflictError, match="replaced"):
         restore(Table(path), VersionSpec(timestamp_ns=first))
     assert [one.version for one in list_versions(LocalStore(path))] == [1, 2, 3]

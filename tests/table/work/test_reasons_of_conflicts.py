@@ -28,9 +28,9 @@ from pyspark_lance.table.columns.change_columns import add_null_columns
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.dml.row_change import ChangeSettings
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.version.snapshot import VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import restore
 
 ONE_MORE = ChangeSettings(retries=1)
 

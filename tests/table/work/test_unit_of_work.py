@@ -30,10 +30,9 @@ from pyspark_lance.metafile.paths import VERSIONS, index_path
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.index.segments import IndexDetails, IndexFiles, new_index_entry
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
+from pyspark_lance.table.unit_of_work import CommitSettings, UnitOfWork
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 ROWS = pa.table({"id": pa.array([7, 8], pa.int64())})
 

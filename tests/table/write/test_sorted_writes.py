@@ -13,9 +13,9 @@ from table_access import read_ours, write_table
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.spark.options.parse_options import parse_sort_by
+from pyspark_lance.table import sort
 from pyspark_lance.table.index.btree import comparable, has_order
-from pyspark_lance.table.sort import external_sort
-from pyspark_lance.table.sort.row_order import RowOrder
+from pyspark_lance.table.sort import RowOrder
 
 
 def by_hand(values, descending):
@@ -29,7 +29,7 @@ def by_hand(values, descending):
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_sort_is_stable(tmp_path, monkeypatch, in_memory):
     if not in_memory:
-        monkeypatch.setattr(external_sort.ExternalSorter.__init__, "__defaults__", (90, 1 << 30))
+        monkeypatch.setattr(sort.ExternalSorter.__init__, "__defaults__", (90, 1 << 30))
     rng = np.random.default_rng(3)
     rows = pa.table(
         {
@@ -58,7 +58,7 @@ def test_sort_in_memory_needs_no_temporary_folder(tmp_path, monkeypatch):
     path = str(tmp_path / "t")
     write_table(path, rows, sort_by=(("a", False),))
     assert read_ours(path)["a"].to_pylist() == sorted([3, 1, 2] * 100)
-    monkeypatch.setattr(external_sort.ExternalSorter.__init__, "__defaults__", (90, 1 << 30))
+    monkeypatch.setattr(sort.ExternalSorter.__init__, "__defaults__", (90, 1 << 30))
     batches = pa.Table.from_batches(rows.to_batches(max_chunksize=60))
     with pytest.raises(FileNotFoundError, match="temporary"):
         write_table(path, batches, sort_by=(("a", False),))

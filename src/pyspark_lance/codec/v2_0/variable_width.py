@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
-from pyspark_lance.codec.compressive.encode_fsst import (
+from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
+from pyspark_lance.codec.compressive.string_compression import (
     Matcher,
     encode_strings,
     sample_of,
     train_symbols,
 )
-from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
 from pyspark_lance.codec.decode_memory import BatchTooLargeError, require_decode_memory
 from pyspark_lance.codec.encoding_requests import EncodingRequest
 from pyspark_lance.codec.v2_0.flat import (

@@ -31,6 +31,7 @@ from pyspark_lance.codec.decode_memory import (
 )
 from pyspark_lance.codec.row_selection import RowRanges, take_values
 from pyspark_lance.codec.v2_0.array_encoding import (
+    ListOffsetsDecoder,
     estimate_value_bytes,
     make_decoder,
     make_list_decoder,
@@ -38,7 +39,6 @@ from pyspark_lance.codec.v2_0.array_encoding import (
 )
 from pyspark_lance.codec.v2_0.dictionary import PlainDictionaryDecoder
 from pyspark_lance.codec.v2_0.flat import ArrayDecoder, BufferSlice, bit_width_of
-from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
 from pyspark_lance.codec.v2_0.variable_width import BinaryDecoder, Ends, FsstDecoder, variable_array
 from pyspark_lance.codec.values import is_variable_width
 from pyspark_lance.datafile.blob_values import locate_blobs

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.compressive.packed_struct import packed_children
 from pyspark_lance.codec.encoding_requests import encoding_request, metadata_texts
 from pyspark_lance.codec.leaf_column import storage_type
-from pyspark_lance.codec.v2_0.array_encoding import encode_array
+from pyspark_lance.codec.v2_0.array_encoding import encode_array, encode_list_offsets
 from pyspark_lance.codec.v2_0.flat import BufferCollector, bit_width_of, validity_of
-from pyspark_lance.codec.v2_0.list_offsets import encode_list_offsets
 from pyspark_lance.codec.v2_0.variable_width import is_large, is_variable_type, value_offsets
 from pyspark_lance.datafile import blob_records
 from pyspark_lance.datafile.blob_records import (

@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pyspark_lance.codec.array_bytes import data_bytes, has_dictionaries, is_counted_separately
 from pyspark_lance.codec.choose_encoding import PageEncoder
 from pyspark_lance.codec.chunk_buffers import EncodedPage
 from pyspark_lance.codec.compressive.fixed_width import flat, flat_chunks
@@ -29,7 +28,7 @@ from pyspark_lance.codec.leaf_column import (
     leaf_columns,
     with_values,
 )
-from pyspark_lance.codec.shred import shred
+from pyspark_lance.codec.shred import data_bytes, has_dictionaries, is_counted_separately, shred
 from pyspark_lance.codec.structural.all_null import encode_all_null
 from pyspark_lance.codec.structural.full_zip import encode_variable_full_zip
 from pyspark_lance.codec.structural.mini_block import encode_mini_block

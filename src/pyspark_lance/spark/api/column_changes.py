@@ -31,9 +31,9 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.schema_change import find_field
+from pyspark_lance.table.unit_of_work import CommitSettings
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 
 _FIELD_OF_STRUCT = re.compile(r"\s*((?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`))+)\s")
 

@@ -23,7 +23,7 @@ from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.metafile.refs_file import Branch, Tag
 from pyspark_lance.predicate.name_parts import unquote
 from pyspark_lance.spark.api.column_changes import add_any_columns, change_column
-from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder, LanceOptimizeBuilder
+from pyspark_lance.spark.api.dml import LanceMergeBuilder, LanceOptimizeBuilder, RowChanges
 from pyspark_lance.spark.api.public_methods import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,
@@ -31,9 +31,17 @@ from pyspark_lance.spark.api.public_methods import (
     checks_calls,
     parameter_aliases,
 )
-from pyspark_lance.spark.api.row_changes import RowChanges
 from pyspark_lance.spark.api.row_lineage import row_condition, row_states, with_commits
-from pyspark_lance.spark.api.searched_table import SearchedTable
+from pyspark_lance.spark.api.searches import (
+    NearDuplicatesOptions,
+    NearestOptions,
+    SearchedTable,
+    TextOptions,
+    near_duplicate_rows,
+    nearest_rows,
+    rows_by_words,
+    rows_by_words_and_vector,
+)
 from pyspark_lance.spark.api.table_creation import (
     IfExists,
     LanceTableBuilder,
@@ -42,19 +50,11 @@ from pyspark_lance.spark.api.table_creation import (
     table_exists,
 )
 from pyspark_lance.spark.api.table_html import show_detail, table_html
-from pyspark_lance.spark.api.text_search import (
-    NearDuplicatesOptions,
-    TextOptions,
-    near_duplicate_rows,
-    rows_by_words,
-    rows_by_words_and_vector,
-)
 from pyspark_lance.spark.api.unsupported_attributes import (
     UnsupportedAttributes,
     UnsupportedClassAttributes,
     unsupported_attributes,
 )
-from pyspark_lance.spark.api.vector_search import NearestOptions, nearest_rows
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression, quote_name
 from pyspark_lance.spark.jobs.analyze_job import analyze_table
@@ -72,7 +72,7 @@ from pyspark_lance.spark.options.write_settings import (
     commit_settings,
     options_of_change,
 )
-from pyspark_lance.spark.source.change_feed_plan import count_feed_changes
+from pyspark_lance.spark.source.change_feed_reader import count_feed_changes
 from pyspark_lance.spark.sql.metadata_tables import (
     BRANCHES,
     CONSUMERS,
@@ -108,9 +108,9 @@ from pyspark_lance.table.columns.change_columns import (
     drop_columns,
     rename_column,
     set_metadata,
+    set_primary_key,
 )
 from pyspark_lance.table.columns.cluster_by import set_cluster_by
-from pyspark_lance.table.columns.primary_key import set_primary_key
 from pyspark_lance.table.compaction.compact import CompactionResult, compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
 from pyspark_lance.table.compaction.stable_row_ids import (
@@ -126,10 +126,8 @@ from pyspark_lance.table.index_build.text_build import index_kind, tokenizer_opt
 from pyspark_lance.table.index_build.vector_build import (
     VectorIndexRequest,
     VectorIndexResult,
-    parse_kind,
-)
-from pyspark_lance.table.index_build.vector_indices import (
     create_vector_index,
+    parse_kind,
     refresh_all_indices,
     refresh_vector_indices,
 )
@@ -139,23 +137,23 @@ from pyspark_lance.table.index_build.zone_maps import (
     refresh_zone_maps,
 )
 from pyspark_lance.table.nearest.vectors import Metric
-from pyspark_lance.table.refs.branches import create_branch, remove_branch
-from pyspark_lance.table.refs.tags import (
+from pyspark_lance.table.refs import (
     Consumer,
+    create_branch,
     register_consumer,
+    remove_branch,
     remove_tag,
     set_tag,
     unregister_consumer,
 )
 from pyspark_lance.table.tasks import MaintenanceTask
 from pyspark_lance.table.text.hybrid import Fusion, HybridOptions
+from pyspark_lance.table.unit_of_work import CommitSettings, MetadataResult, restore, set_properties
 from pyspark_lance.table.verify.find_value import FindValueResult, find_value
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.verify.verify_manifest import VerifyResult
 from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, properties_of
 from pyspark_lance.table.version.table import main_branch_of, suggest_paths
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.metadata_commits import MetadataResult, restore, set_properties
 
 Age: TypeAlias = timedelta | str | float
 """An age: a timedelta, ``"14days"``, or a number of hours."""

@@ -28,10 +28,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
 from pyspark_lance.errors import InvalidInputError, LanceError, shorten
-from pyspark_lance.spark.api.cached_tables import refresh_cached
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.options.option_table import normalize_name, option_named
-from pyspark_lance.spark.sessions import check_session, describing_jobs
+from pyspark_lance.spark.sessions import check_session, describing_jobs, refresh_cached
 from pyspark_lance.table.dml.row_change import ChangeResult
 
 _P = ParamSpec("_P")

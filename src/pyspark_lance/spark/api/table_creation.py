@@ -17,7 +17,6 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.spark.api.cached_tables import refresh_cached
 from pyspark_lance.spark.api.public_methods import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,
@@ -31,6 +30,7 @@ from pyspark_lance.spark.options.hadoop_settings import session_table
 from pyspark_lance.spark.options.option_table import check_properties, to_option_strings
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.write_settings import session_options, write_settings
+from pyspark_lance.spark.sessions import refresh_cached
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import plan_write

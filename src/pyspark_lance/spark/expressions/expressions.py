@@ -47,8 +47,12 @@ from pyspark_lance.spark.expressions.column_expressions import (
     reference,
     sql_text,
 )
-from pyspark_lance.spark.types.blob_types import with_descriptors
-from pyspark_lance.spark.types.spark_types import same_shape, same_type, spark_field
+from pyspark_lance.spark.types.spark_types import (
+    same_shape,
+    same_type,
+    spark_field,
+    with_descriptors,
+)
 from pyspark_lance.spark.types.variant_text import holds_json, with_text_for_variants
 from pyspark_lance.table.dml.read_set import condition_read_set
 from pyspark_lance.table.dml.row_change import DmlPlan

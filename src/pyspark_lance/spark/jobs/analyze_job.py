@@ -21,10 +21,9 @@ from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
 from pyspark_lance.spark.expressions.expressions import quote_name
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.table.scan.scan_statistics import outdated, statistics_entries
+from pyspark_lance.table.unit_of_work import CommitSettings, MetadataResult, change_metadata
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
 
 _NUMBERS = (kinds.NumericType, kinds.BooleanType)
 _TIMES = (kinds.DateType, kinds.TimestampType, kinds.TimestampNTZType)

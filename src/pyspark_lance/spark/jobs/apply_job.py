@@ -20,7 +20,7 @@ from pyspark_lance.format.column_names import ROW_ID, sources_of, spellings
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.expressions.expressions import quote_name
 from pyspark_lance.spark.jobs.merge_job import MergeRequest, SparkClause, merge_once
-from pyspark_lance.spark.source.change_feed_plan import SOURCE_KEY
+from pyspark_lance.spark.source.change_feed_reader import SOURCE_KEY
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from pyspark_lance.table.cdf.changed_rows import ChangeType
 from pyspark_lance.table.dml.commit_changes import PreparedCommit, with_applied_version

@@ -24,6 +24,7 @@ from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.dml.commit_changes import RowChanges
+from pyspark_lance.table.dml.key_filter import unpack_rows
 from pyspark_lance.table.dml.merge import SourceKeys
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, Clause
 from pyspark_lance.table.dml.rewrite_columns import RewriteColumnsRequest, RewrittenColumns
@@ -37,7 +38,6 @@ from pyspark_lance.table.dml.row_change import (
 from pyspark_lance.table.dml.run_changes import pack_changes, run_changes, run_pieces
 from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_array
-from pyspark_lance.table.rows.packed_rows import unpack_rows
 from pyspark_lance.table.version.table import Table
 
 

@@ -63,9 +63,13 @@ from pyspark_lance.spark.jobs.update_job import (
     pinned_scan,
     struct_columns,
 )
-from pyspark_lance.spark.types.blob_types import as_any_blob, is_descriptor
 from pyspark_lance.spark.types.declared_columns import default_texts
-from pyspark_lance.spark.types.spark_types import same_type, spark_schema
+from pyspark_lance.spark.types.spark_types import (
+    as_any_blob,
+    is_descriptor,
+    same_type,
+    spark_schema,
+)
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import add_missing_columns
 from pyspark_lance.table.dml.commit_changes import (
@@ -90,9 +94,9 @@ from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, 
 from pyspark_lance.table.dml.rewrite_columns import commit_rewrite
 from pyspark_lance.table.dml.row_change import DmlPlan, RewriteMode, RowAction
 from pyspark_lance.table.dml.run_changes import plain_pieces
+from pyspark_lance.table.unit_of_work import CommitSettings
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 
 SparkClause = MergeClause[Expression, Expression]
 

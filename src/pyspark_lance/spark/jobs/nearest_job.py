@@ -28,12 +28,13 @@ from pyspark_lance.spark.source.scan_rows import to_spark_batch
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.nearest.exact_search import Found, FoundRows, concat_found
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
-from pyspark_lance.table.nearest.search_plan import NearestPlan, estimate_nearest
-from pyspark_lance.table.nearest.search_task import (
+from pyspark_lance.table.nearest.search_plan import (
     HasAddresses,
     LateMaterialization,
+    NearestPlan,
     SearchTask,
     VectorSearch,
+    estimate_nearest,
     merge_matches,
     read_found,
 )

@@ -16,8 +16,12 @@ from pyspark_lance.spark.expressions.column_expressions import Expression, node_
 from pyspark_lance.spark.expressions.expressions import quote_name, with_values
 from pyspark_lance.spark.jobs.semi_join import MergeCondition, SourceNames, usable_pairs
 from pyspark_lance.spark.jobs.update_job import AssignedTargets
-from pyspark_lance.spark.types.blob_types import has_descriptors, with_descriptors
-from pyspark_lance.spark.types.spark_types import same_type, spark_field
+from pyspark_lance.spark.types.spark_types import (
+    has_descriptors,
+    same_type,
+    spark_field,
+    with_descriptors,
+)
 from pyspark_lance.table.dml.merge import Match, MergeClause
 from pyspark_lance.table.dml.plain_merge import PlainMerge
 from pyspark_lance.table.dml.row_change import DmlPlan

@@ -33,8 +33,8 @@ from pyspark_lance.spark.jobs.stages import (
     stage,
 )
 from pyspark_lance.table.nearest.exact_search import Found, FoundRows
-from pyspark_lance.table.nearest.search_task import LateMaterialization, VectorSearch
-from pyspark_lance.table.nearest.search_task import merge_matches as merge_nearest
+from pyspark_lance.table.nearest.search_plan import LateMaterialization, VectorSearch
+from pyspark_lance.table.nearest.search_plan import merge_matches as merge_nearest
 from pyspark_lance.table.text.hybrid import HybridPlan, HybridRows, estimate_hybrid_search, fuse
 from pyspark_lance.table.text.hybrid import search_both as search_hybrid
 from pyspark_lance.table.text.near_duplicates import (

@@ -74,7 +74,7 @@ from pyspark_lance.table.dml.rewrite_columns import (
 )
 from pyspark_lance.table.dml.row_change import DmlPlan, RewriteMode, RowAction, choose_rewrite
 from pyspark_lance.table.dml.run_changes import Stage, run_changes
-from pyspark_lance.table.work.unit_of_work import remove_files
+from pyspark_lance.table.unit_of_work import remove_files
 
 _PAYLOAD = "payload binary"
 

@@ -14,7 +14,6 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.transaction import APPLICATION_PROPERTY, MESSAGE_PROPERTY
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.options.nearest_option import NearestOption
 from pyspark_lance.spark.options.option_table import (
     STORAGE_PREFIX,
     canonical_options,
@@ -22,7 +21,7 @@ from pyspark_lance.spark.options.option_table import (
     split_column_properties,
     split_table_properties,
 )
-from pyspark_lance.spark.options.search_option import SearchOption
+from pyspark_lance.spark.options.search_options import NearestOption, SearchOption
 from pyspark_lance.spark.options.times import (
     parse_starting_timestamp,
     parse_timestamp,

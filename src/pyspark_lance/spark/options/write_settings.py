@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.option_table import to_option_strings
 from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.table.unit_of_work import CommitSettings
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.write.write_plan import WriteSettings
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pyspark_lance.spark.sql.plugin_responses import ReadResponse, Response, Wri
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader
 
-    from pyspark_lance.spark.source.change_feed_plan import PinnedFeed
+    from pyspark_lance.spark.source.change_feed_reader import PinnedFeed
     from pyspark_lance.spark.sql.plugin_requests import CommitRequest, ReadRequest, WriteRequest
 
 _SERIALIZER: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
@@ -126,7 +126,7 @@ class _PlannedSource(LanceDataSource):
 
     def _pin_feed(self) -> PinnedFeed:
         if self._feed is None:
-            from pyspark_lance.spark.source.change_feed_plan import pin_feed  # noqa: PLC0415
+            from pyspark_lance.spark.source.change_feed_reader import pin_feed  # noqa: PLC0415
 
             self._feed = pin_feed(self._read_options(), self._request.pinned)
         return self._feed

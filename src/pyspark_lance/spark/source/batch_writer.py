@@ -18,8 +18,8 @@ from pyspark_lance.format.transaction import APPLICATION_PROPERTY
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.write_settings import write_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
-from pyspark_lance.spark.source.column_origin import version_read
 from pyspark_lance.spark.source.messages import FragmentsWritten, application_of_task
+from pyspark_lance.spark.source.read_plan import version_read
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.declared_columns import default_columns, defaults_for
 from pyspark_lance.spark.types.variant_text import variants_as_text

@@ -48,10 +48,10 @@ from pyspark_lance.table.dml.moved_rows import (
 from pyspark_lance.table.dml.read_set import EVERYTHING, predicate_read_set
 from pyspark_lance.table.dml.row_change import ChangeResult, RowAction, plan_change
 from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.unit_of_work import UnitOfWork, remove_unless_committed
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_identity import PinnedVersion
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_unless_committed
 
 
 @dataclass

@@ -18,8 +18,8 @@ from pyspark.sql.types import FloatType, IntegerType, StructField, StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_array
-from pyspark_lance.spark.options.nearest_option import DISTANCE, QUERY_INDEX, NearestOption
 from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.options.search_options import DISTANCE, QUERY_INDEX, NearestOption
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.read_plan import (
     NOTHING_PUSHED,
@@ -36,13 +36,11 @@ from pyspark_lance.table.nearest.search_plan import (
     NearestPlan,
     NearestRequest,
     SearchSize,
-    estimate_nearest,
-    plan_nearest,
-)
-from pyspark_lance.table.nearest.search_task import (
     SearchTask,
     VectorSearch,
+    estimate_nearest,
     merge_matches,
+    plan_nearest,
     read_found,
 )
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column

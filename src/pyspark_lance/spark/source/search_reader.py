@@ -16,7 +16,7 @@ from pyspark.sql.types import FloatType, StructField, StructType
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.spark.options.parse_options import ReadOptions
-from pyspark_lance.spark.options.search_option import DISTANCE, SCORE, TEXT_SCORE, SearchOption
+from pyspark_lance.spark.options.search_options import DISTANCE, SCORE, TEXT_SCORE, SearchOption
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.read_plan import (
     NOTHING_PUSHED,
@@ -28,8 +28,7 @@ from pyspark_lance.spark.source.read_plan import (
 )
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
-from pyspark_lance.table.nearest.search_plan import SearchSize
-from pyspark_lance.table.nearest.search_task import read_found
+from pyspark_lance.table.nearest.search_plan import SearchSize, read_found
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.text.hybrid import (
     Fusion,

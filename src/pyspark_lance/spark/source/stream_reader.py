@@ -20,7 +20,7 @@ from pyspark_lance.errors import InvalidInputError, LanceError, VersionNotFoundE
 from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.stream_options import StreamOptions
-from pyspark_lance.spark.source.change_feed_plan import FEED_COLUMNS, envelope_of, view_of_feed
+from pyspark_lance.spark.source.change_feed_reader import FEED_COLUMNS, envelope_of, view_of_feed
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ChangePartition
 from pyspark_lance.spark.source.read_plan import NOTHING_PUSHED, condition_of, visible_columns
@@ -29,7 +29,7 @@ from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.cdf.change_feed import feed_predicate_schema
 from pyspark_lance.table.cdf.stream import TableStream
 from pyspark_lance.table.cdf.stream_offset import BEGINNING, BatchView, StreamLimits, StreamOffset
-from pyspark_lance.table.refs.tags import register_consumer
+from pyspark_lance.table.refs import register_consumer
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS
 from pyspark_lance.table.version.snapshot import Snapshot
 

@@ -30,15 +30,14 @@ from pyspark_lance.table.columns.change_columns import (
     plan_widening,
     rename_column,
     set_metadata,
+    set_primary_key,
     widen_column,
 )
 from pyspark_lance.table.columns.cluster_by import set_cluster_by
-from pyspark_lance.table.columns.primary_key import set_primary_key
 from pyspark_lance.table.columns.schema_change import find_field
+from pyspark_lance.table.unit_of_work import CommitSettings, set_properties
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.metadata_commits import set_properties
 
 _COMMENT = "comment"
 # The property that SET LOCATION sets.

@@ -35,8 +35,7 @@ from pyspark_lance.table.history.history import HistoryEntry, detail, fragments,
 from pyspark_lance.table.index.index_status import IndexStatus, index_status
 from pyspark_lance.table.index.segments import VECTOR
 from pyspark_lance.table.nearest.ivf_search import unused_reason
-from pyspark_lance.table.refs.branches import branches_of
-from pyspark_lance.table.refs.tags import consumers_of, tags_of
+from pyspark_lance.table.refs import branches_of, consumers_of, tags_of
 from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, open_existing
 from pyspark_lance.table.version.table import Table
 

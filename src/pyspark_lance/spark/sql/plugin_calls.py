@@ -187,7 +187,7 @@ def describe(request: TableRequest) -> TableDescription:
 
 def new_table_options(request: TableRequest) -> PropertiesResponse:
     """Return the options with which a new table gets the columns of this one."""
-    from pyspark_lance.spark.types.new_table_options import new_table_options as options_of
+    from pyspark_lance.spark.types.write_schema import new_table_options as options_of
 
     return PropertiesResponse(properties=options_of(_open(request)[1]))
 
@@ -250,7 +250,7 @@ def _describe_feed(read: ReadOptions, own: str | None) -> TableDescription:
     ``own``: the user's schema, to check.
     """
     assert read.changes is not None
-    from pyspark_lance.spark.source.change_feed_plan import (
+    from pyspark_lance.spark.source.change_feed_reader import (
         FEED_COLUMNS,
         describe_feed,
         feed_request_of,

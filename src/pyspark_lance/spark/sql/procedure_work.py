@@ -29,6 +29,7 @@ from pyspark_lance.table.compaction.compact import (
     without_properties,
 )
 from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE, CompactionRequest
+from pyspark_lance.table.compaction.remap_indices import plan_remap
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan
 from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index, drop_index
 from pyspark_lance.table.index_build.index_plan import (
@@ -38,19 +39,16 @@ from pyspark_lance.table.index_build.index_plan import (
     plan_index,
     plan_index_refresh,
 )
-from pyspark_lance.table.index_build.remapped_indices import plan_remap
 from pyspark_lance.table.index_build.text_build import index_kind, tokenizer_options
 from pyspark_lance.table.index_build.vector_build import (
+    ROWS_OF_SEGMENT,
     VectorBuild,
     VectorIndexRequest,
     VectorIndexResult,
     parse_kind,
-    temporary_folder,
-)
-from pyspark_lance.table.index_build.vector_indices import (
-    ROWS_OF_SEGMENT,
     plan_vector_index,
     plan_vector_refresh,
+    temporary_folder,
     vector_indices_named,
     with_vectors,
 )
@@ -63,9 +61,9 @@ from pyspark_lance.table.index_build.zone_maps import (
 )
 from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.tasks import MaintenanceTask
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 logger = logging.getLogger(__name__)
 

@@ -72,15 +72,14 @@ from pyspark_lance.spark.sql.procedure_work import (
 )
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.columns.primary_key import set_primary_key
+from pyspark_lance.table.columns.change_columns import set_primary_key
 from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
-from pyspark_lance.table.refs.branches import create_branch, remove_branch
-from pyspark_lance.table.refs.tags import remove_tag, set_tag
+from pyspark_lance.table.refs import create_branch, remove_branch, remove_tag, set_tag
 from pyspark_lance.table.tasks import Task
+from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.table import suggest_paths
-from pyspark_lance.table.work.metadata_commits import restore
 
 logger = logging.getLogger(__name__)
 

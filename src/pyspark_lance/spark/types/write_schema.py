@@ -1,15 +1,19 @@
-"""The Arrow schema in which a Spark DataFrame is stored.
+"""The Arrow schema in which a Spark DataFrame is stored, with the encodings of its columns.
 
 Spark's types are stored as they are, except where the metadata of a column (it was read from a
 Lance table) or an option (``<column>.fixed_size_list``) names a type that Spark lacks.
 
+Options such as ``<column>.compression = zstd`` become metadata of the column's leaf fields in the
+schema of the table, which every writer reads, including pylance. ``CREATE TABLE … LIKE`` copies
+types and file settings of the existing table as properties.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from types import MappingProxyType
+from typing import Final, cast
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -23,6 +27,13 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+from pyspark_lance.codec.encoding_requests import (
+    PACKED_KEYS,
+    check_blob_request,
+    encoding_request,
+    metadata_texts,
+)
+from pyspark_lance.codec.leaf_column import leaf_columns
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.column_names import SYSTEM_COLUMNS, differ_by_case_error, match_names
 from pyspark_lance.format.field import BLOB_KEY, LANCE_JSON, Field
@@ -32,15 +43,9 @@ from pyspark_lance.format.logical_type import (
     arrow_type_of,
     plain_type,
 )
+from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.types import type_name
-from pyspark_lance.spark.options.encoding_options import (
-    ENCODING_KEYS,
-    check_same_encodings,
-    split_options,
-    with_encodings,
-)
-from pyspark_lance.spark.types.blob_types import mark_blobs, with_bytes
 from pyspark_lance.spark.types.declared_columns import (
     keeping_declarations,
     plain_strings,
@@ -53,9 +58,14 @@ from pyspark_lance.spark.types.spark_types import (
     LOGICAL_TYPE_KEY,
     SYSTEM_COLUMN_KEY,
     arrow_schema_of,
+    mark_blobs,
     physical_types,
+    spark_field,
+    with_bytes,
 )
 from pyspark_lance.spark.types.variant_text import with_text_for_variants
+from pyspark_lance.table.rows.write_fragments import DEFAULT_FILE_VERSION
+from pyspark_lance.table.version.snapshot import Snapshot
 
 # Types that Lance cannot store, by class name, as some exist only in newer releases.
 _REFUSED = {
@@ -456,3 +466,174 @@ def _lance_names(plain: pa.DataType) -> pa.DataType:
         children = [plain.field(i) for i in range(plain.num_fields)]
         return pa.struct([pa.field(c.name, _lance_names(c.type)) for c in children])
     return plain
+
+
+_FIXED_SIZE_LIST: Final = "fixed_size_list"
+
+
+def new_table_options(snapshot: Snapshot) -> dict[str, str]:
+    """Return the options that ``SHOW CREATE TABLE`` adds to the columns and stored properties.
+
+    Only options that differ from the defaults. A column has none if no option makes its type, such
+    as a struct with a float16.
+    """
+    options = {}
+    version = snapshot.manifest.file_version
+    if version != DEFAULT_FILE_VERSION:
+        options["fileFormatVersion"] = version
+    if not snapshot.uses_stable_row_ids:
+        options["enableStableRowIds"] = "false"
+    for field in snapshot.schema.fields:
+        options |= _options_of(field)
+    return options
+
+
+def _options_of(field: Field) -> dict[str, str]:
+    encodings = _encodings(field)
+    if field.is_blob or field.logical_type == "json":
+        kind = BLOB_TYPE if field.is_blob else JSON_TYPE
+        return {**encodings, f"{field.name}.{kind}": "true"}
+    shown = spark_field(logical_field(field, binary_blobs=True)).dataType
+    column = StructField(field.name, shown)
+    wanted = field.to_arrow()
+    return next(
+        (options for options in _candidates(field) if _makes(column, options, wanted)), encodings
+    )
+
+
+def _candidates(field: Field) -> Iterator[dict[str, str]]:
+    """Yield the options that may create a column of the type of ``field``."""
+    encodings = _encodings(field)
+    yield encodings
+    kind = field.to_arrow().type
+    sizes = {}
+    if pa.types.is_fixed_size_list(kind):
+        sizes = {f"{field.name}.{_FIXED_SIZE_LIST}": str(kind.list_size)}
+        yield encodings | sizes
+    for one in (*WIDTHS, BLOB_TYPE, JSON_TYPE):
+        yield encodings | sizes | {f"{field.name}.{one}": "true"}
+
+
+def _encodings(field: Field) -> dict[str, str]:
+    """Return the options of encodings: those of the column, or of each of its leaves."""
+    metadata = _metadata_of_leaf(field.to_arrow())
+    return {
+        f"{field.name}.{option}": metadata[key.encode()].decode()
+        for option, key in ENCODING_KEYS.items()
+        if key.encode() in metadata
+    }
+
+
+def _metadata_of_leaf(field: pa.Field) -> dict[bytes, bytes]:
+    """Return the metadata of a field and of its first leaf."""
+    metadata = dict(field.metadata or {})
+    if field.type.num_fields:
+        metadata |= _metadata_of_leaf(field.type.field(0))
+    return metadata
+
+
+def _makes(column: StructField, options: Mapping[str, str], wanted: pa.Field) -> bool:
+    """Return whether these options create a column of the requested type."""
+    try:
+        schema = stored_schema(
+            StructType([column]), options, existing=None, overwrite=False, declared=True
+        )
+    except (LanceError, pa.ArrowException):
+        return False
+    return _is_same(schema.field(0), wanted)
+
+
+def _is_same(made: pa.Field, wanted: pa.Field) -> bool:
+    """Return whether two fields have equal types, up to nullability and comments."""
+    count = wanted.type.num_fields
+    if _marks(made) != _marks(wanted) or made.type.num_fields != count:
+        return False
+    if not count:
+        return bool(made.type.equals(wanted.type))
+    return made.type.id == wanted.type.id and all(
+        _is_same(made.type.field(n), wanted.type.field(n)) for n in range(count)
+    )
+
+
+def _marks(field: pa.Field) -> tuple[bool, bool]:
+    """Return whether a field is a blob, and whether it is JSON."""
+    metadata = field.metadata or {}
+    return BLOB_KEY.encode() in metadata, b"lance.json" in metadata.values()
+
+
+_PACKED = PACKED_KEYS[1]
+# The writer checks them against the file version.
+_NEWEST = "2.2"
+
+ENCODING_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "compression": "lance-encoding:compression",
+        "compression_level": "lance-encoding:compression-level",
+        "structural_encoding": "lance-encoding:structural-encoding",
+        "byte_stream_split": "lance-encoding:bss",
+        "rle_threshold": "lance-encoding:rle-threshold",
+        "minichunk_size": "lance-encoding:minichunk-size",
+        "dict_divisor": "lance-encoding:dict-divisor",
+        "dict_size_ratio": "lance-encoding:dict-size-ratio",
+        "dict_max_size": "lance-encoding:dict-max-size",
+        "dict_values_compression": "lance-encoding:dict-values-compression",
+        "dict_values_compression_level": "lance-encoding:dict-values-compression-level",
+        "packed": _PACKED,
+    }
+)
+
+
+def split_options(requested: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Split options of columns into types, and metadata for encodings."""
+    types = {kind: value for kind, value in requested.items() if kind not in ENCODING_KEYS}
+    metadata = {
+        ENCODING_KEYS[kind]: value.lower()
+        for kind, value in requested.items()
+        if kind in ENCODING_KEYS
+    }
+    return types, metadata
+
+
+def with_encodings(field: pa.Field, metadata: Mapping[str, str]) -> pa.Field:
+    """Add the metadata to each leaf of a field, and ``packed`` to the struct."""
+    if not metadata:
+        return field
+    metadata = dict(metadata)
+    packed = metadata.pop(_PACKED, None)
+    if packed is not None:
+        if not pa.types.is_struct(field.type) or packed not in ("true", "false"):
+            raise InvalidInputError(
+                f"{field.name}.packed = {packed!r} needs a struct column, and true or false"
+            )
+        field = field.with_metadata({**(field.metadata or {}), _PACKED: packed})
+    marked = _mark(field, {key.encode(): value.encode() for key, value in metadata.items()})
+    for leaf in leaf_columns(marked):
+        check = check_blob_request if leaf.is_blob else encoding_request
+        check(leaf.metadata, leaf.name, leaf.type, _NEWEST)
+    return marked
+
+
+def check_same_encodings(existing: pa.Field, metadata: Mapping[str, str]) -> None:
+    """Check that the encodings are those of the table's column."""
+    for leaf in leaf_columns(existing):
+        for key, value in metadata.items():
+            stored = metadata_texts(existing) if key == _PACKED else leaf.metadata
+            if stored.get(key) != value:
+                raise InvalidInputError(
+                    f"column {leaf.name}: the table does not have {key} = {value}",
+                    hint="the encoding of a column is fixed when the column is created",
+                )
+
+
+def _mark(field: pa.Field, metadata: Mapping[bytes, bytes]) -> pa.Field:
+    data_type = field.type
+    if pa.types.is_struct(data_type):
+        return field.with_type(pa.struct([_mark(child, metadata) for child in data_type]))
+    if pa.types.is_map(data_type):
+        parts = (_mark(part, metadata) for part in (data_type.key_field, data_type.item_field))
+        return field.with_type(pa.map_(*parts))
+    if pa.types.is_list(data_type):
+        return field.with_type(pa.list_(_mark(data_type.value_field, metadata)))
+    if pa.types.is_large_list(data_type):
+        return field.with_type(pa.large_list(_mark(data_type.value_field, metadata)))
+    return field.with_metadata({**(field.metadata or {}), **metadata})

@@ -17,9 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import join_batches
-from pyspark_lance.codec.array_bytes import data_bytes
 from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
+from pyspark_lance.codec.shred import data_bytes
 from pyspark_lance.format.column_names import (
     LAST_UPDATED_AT,
     ROW_ADDRESS,

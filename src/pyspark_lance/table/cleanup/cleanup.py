@@ -71,7 +71,7 @@ from pyspark_lance.metafile.paths import (
 from pyspark_lance.metafile.refs_file import list_branches, list_tags
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.store.object_store import ObjectStore, is_out_of_room, missing
-from pyspark_lance.table.refs.tags import consumers_among, is_consumer
+from pyspark_lance.table.refs import consumers_among, is_consumer
 from pyspark_lance.table.version.reader_pool import READER_POOL
 from pyspark_lance.table.version.removable_files import (
     BLOB_SUFFIX,

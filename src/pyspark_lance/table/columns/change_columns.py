@@ -1,15 +1,14 @@
 """Add, drop, rename, widen and change columns, each in one version.
 
-Metadata-only changes (adding null columns, renaming, dropping, nullability, metadata) write no data
-file. New values are written to additional files; the caller decides where they are computed. After
-a conflict, the change is planned again on the newest version, and only new or changed fragments are
-written again.
+Metadata-only changes (adding null columns, renaming, dropping, nullability, the primary key,
+metadata) write no data file. New values are written to additional files; the caller decides where
+they are computed: in this process for small tables, else on executors. After a conflict, the change
+is planned again on the newest version, and only new or changed fragments are written again.
 
-Source: docs/format/table-format.md, section 13.
+The primary key is stored in the table's fields. Writes do not check it; concurrent merges on it do
+not insert the same key twice.
 
-Compute new columns from existing ones in this process, fragment by fragment.
-
-For small tables; Spark does the same on executors.
+Source: docs/format/table-format.md, sections 3.5 and 13.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from pyspark_lance.errors import (
     VersionNotFoundError,
 )
 from pyspark_lance.format.column_names import ROW_ADDRESS
-from pyspark_lance.format.field import Field
+from pyspark_lance.format.field import PRIMARY_KEY, PRIMARY_KEY_POSITION, Field
 from pyspark_lance.format.fragment import TOMBSTONE, DataFile, Fragment
 from pyspark_lance.format.operation import Merge, Operation, Project, UpdateConfig, UpdateMap
-from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.schema import LanceSchema, primary_key
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.predicate.conditions import all_of
 from pyspark_lance.predicate.parse import parse_predicate
@@ -60,10 +59,9 @@ from pyspark_lance.table.rows.column_files import (
 )
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
+from pyspark_lance.table.unit_of_work import CommitSettings, UnitOfWork, commit_on_newest
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
 
 # Maximum bits of integers that a float represents exactly.
 _EXACT_BITS = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
@@ -632,3 +630,56 @@ def has_nulls(snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:
         schema=schema, predicate=all_of([parse_predicate(term, arrow) for term in terms])
     )
     return any(batch.num_rows for task in plan_scan(snapshot, request) for batch in task.run())
+
+
+def set_primary_key(
+    table: Table, columns: Sequence[str], settings: CommitSettings | None = None
+) -> ColumnResult:
+    """Set the primary key; commit nothing if it is unchanged.
+
+    Raises InvalidInputError: the table has another key, or a column is missing, nested, nullable or
+    repeated.
+    """
+
+    def operation(snapshot: Snapshot) -> Operation | None:
+        schema, where = snapshot.schema, snapshot.uri
+        known = primary_key(schema)
+        if not columns:
+            raise InvalidInputError("a primary key has at least one column", where)
+        fields = [_check_column(schema, name, where) for name in columns]
+        names = tuple(field.name for field in fields)
+        if names == known:
+            return None
+        if known:
+            raise InvalidInputError(
+                f"the table has the primary key ({', '.join(known)}), which cannot be changed",
+                where,
+                "write the rows to a new table to give them another key",
+            )
+        if len(set(names)) < len(names):
+            raise InvalidInputError("a column is named twice in the primary key", where)
+        return UpdateConfig(
+            field_metadata_updates={
+                field.id: UpdateMap(((PRIMARY_KEY, "true"), (PRIMARY_KEY_POSITION, str(position))))
+                for position, field in enumerate(fields, 1)
+            }
+        )
+
+    return commit_change(table, operation, settings)
+
+
+def _check_column(schema: LanceSchema, name: str, where: str) -> Field:
+    """Return the column ``name`` if it can be part of a key."""
+    path = find_field(schema, name)
+    field = path[-1]
+    if len(path) > 1 or field.children:
+        raise InvalidInputError(
+            f"{name!r} cannot be part of a primary key", where, "name columns that have no parts"
+        )
+    if field.nullable:
+        raise InvalidInputError(
+            f"column {name!r} of the primary key may be null",
+            where,
+            f"changeColumn({name!r}, nullable=False) of LanceTable first; SQL cannot do that",
+        )
+    return field

@@ -12,11 +12,10 @@ from pyspark_lance.format.clustering import CLUSTER_BY_KEY, DEFAULT_ORDER, Clust
 from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.columns.schema_change import find_field
-from pyspark_lance.table.sort.row_order import Curve, RowOrder
+from pyspark_lance.table.sort import Curve, RowOrder
+from pyspark_lance.table.unit_of_work import CommitSettings, MetadataResult, change_metadata
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
 
 OTHERS_HINT = (
     "LanceTable.clusterBy(…), or ALTER TABLE … CLUSTER BY (…), names other columns, and none "

@@ -38,14 +38,16 @@ from pyspark_lance.table.compaction.compaction_plan import (
     candidate,
     with_lineage,
 )
-from pyspark_lance.table.compaction.reuse_index import current_indices
+from pyspark_lance.table.compaction.remap_indices import current_indices
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from pyspark_lance.table.scan.scan_task import ScanTask
-from pyspark_lance.table.sort.external_sort import (
+from pyspark_lance.table.sort import (
     Boundaries,
+    Curve,
+    RowOrder,
     Run,
     RunReader,
     SortedRows,
@@ -53,10 +55,9 @@ from pyspark_lance.table.sort.external_sort import (
     with_lineage_columns,
     write_run,
 )
-from pyspark_lance.table.sort.row_order import Curve, RowOrder
+from pyspark_lance.table.unit_of_work import remove_files
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
-from pyspark_lance.table.work.unit_of_work import remove_files
 
 # Number of rows per task to measure the row width.
 _MEASURED_ROWS: Final = 1024

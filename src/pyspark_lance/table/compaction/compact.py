@@ -31,19 +31,19 @@ from pyspark_lance.table.compaction.compaction_plan import (
     plan_bins,
     rows_per_fragment,
 )
-from pyspark_lance.table.compaction.reuse_index import (
+from pyspark_lance.table.compaction.remap_indices import (
     current_indices,
     file_of_entry,
     needs_reuse_entry,
     next_reuse_index,
+    remap_indices,
 )
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
-from pyspark_lance.table.index_build.remapped_indices import remap_indices
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
 from pyspark_lance.table.tasks import MaintenanceTask, RunTasks, run_local
+from pyspark_lance.table.unit_of_work import UnitOfWork, commit_on_newest, remove_files
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest, remove_files
 
 logger = logging.getLogger(__name__)
 

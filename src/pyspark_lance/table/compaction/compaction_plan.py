@@ -41,9 +41,9 @@ from pyspark_lance.table.rows.write_fragments import (
 )
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from pyspark_lance.table.scan.scan_task import CoalesceLimits, ScanTask
+from pyspark_lance.table.unit_of_work import remove_files
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
-from pyspark_lance.table.work.unit_of_work import remove_files
 
 CONFIG_PREFIX: Final = "lance.compaction."
 CONFIGURABLE: Final[Mapping[str, type[int | float]]] = {

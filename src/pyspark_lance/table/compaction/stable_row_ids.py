@@ -23,11 +23,14 @@ from pyspark_lance.table.compaction.compaction_plan import CompactionTask
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.rows.write_fragments import DEFAULT_MAX_ROWS_PER_FILE
 from pyspark_lance.table.tasks import RunTasks, run_local
+from pyspark_lance.table.unit_of_work import (
+    CommitSettings,
+    MetadataResult,
+    UnitOfWork,
+    change_metadata,
+)
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 
 @also_snake_case

@@ -28,7 +28,14 @@ from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.plain_values import plain_numbers, plain_values
 from pyspark_lance.table.dml.commit_changes import RowChanges, combine_results
 from pyspark_lance.table.dml.deletions import FragmentDeletions, MatchedRows, write_deletions
-from pyspark_lance.table.dml.inserted_keys import NewKeys, stored_key
+from pyspark_lance.table.dml.key_filter import (
+    NewKeys,
+    RowBuffer,
+    pack_rows,
+    split_rows,
+    stored_key,
+    unpack_rows,
+)
 from pyspark_lance.table.dml.moved_rows import (
     CHANGED_ADDRESS,
     CLAUSE,
@@ -40,7 +47,6 @@ from pyspark_lance.table.dml.moved_rows import (
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.rows.blob_bytes import BlobBytes
 from pyspark_lance.table.rows.conform import with_offsets
-from pyspark_lance.table.rows.packed_rows import RowBuffer, pack_rows, split_rows, unpack_rows
 from pyspark_lance.table.rows.write_fragments import FragmentFiles
 
 # Minimum new rows of a task for a separate file; smaller inserts are combined.

@@ -25,13 +25,13 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Delete, Update, UpdateConfig, UpdateMap
 from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.table.dml.deletions import AffectedRows, FragmentDeletions
-from pyspark_lance.table.dml.inserted_keys import key_filter, row_keys_property
 from pyspark_lance.table.dml.key_cache import remember_row_keys
+from pyspark_lance.table.dml.key_filter import key_filter, row_keys_property
 from pyspark_lance.table.dml.moved_rows import WrittenChanges
 from pyspark_lance.table.dml.read_set import EVERYTHING
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan, RewriteChoice
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)

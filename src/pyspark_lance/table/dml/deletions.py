@@ -23,7 +23,7 @@ from pyspark_lance.metafile.deletion_file import read_deletion_file, write_delet
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.version.confirmed_rows import confirm_row_count
+from pyspark_lance.table.version.deletion_vectors import confirm_row_count
 from pyspark_lance.table.version.snapshot import Snapshot
 
 # Deletion files are small, so the latency of an object store dominates.

@@ -19,8 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import join_batches
-from pyspark_lance.codec.array_bytes import data_bytes
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
+from pyspark_lance.codec.shred import data_bytes
 from pyspark_lance.format.column_names import (
     ROW_ADDRESS,
     SYSTEM_COLUMNS,
@@ -33,8 +33,7 @@ from pyspark_lance.format.row_address import group_by_fragment, row_addresses
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.table.dml.inserted_keys import recorded_keys
-from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys
+from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys, recorded_keys
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.scan_split import Slices
 from pyspark_lance.table.scan.scan_task import ScanTask, is_lazy

@@ -31,7 +31,7 @@ from pyspark_lance.table.dml.moved_rows import Clause
 from pyspark_lance.table.dml.read_set import EVERYTHING, key_read_set, matching_rows
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.work.unit_of_work import remove_files
+from pyspark_lance.table.unit_of_work import remove_files
 
 _C = TypeVar("_C")
 _V = TypeVar("_V")

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import join_batches
-from pyspark_lance.codec.array_bytes import data_bytes
 from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
+from pyspark_lance.codec.shred import data_bytes
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.commit.fragment_changes import FragmentsById
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
@@ -33,7 +33,7 @@ from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.dml.deletions import MatchedRows, add_touched, touched_rows
-from pyspark_lance.table.dml.inserted_keys import NewKeys, RowKeys, stored_key
+from pyspark_lance.table.dml.key_filter import NewKeys, RowKeys, stored_key
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.rows.blob_bytes import BlobBytes
 from pyspark_lance.table.rows.conform import conform_array, conform_batch
@@ -41,8 +41,8 @@ from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
+from pyspark_lance.table.unit_of_work import remove_files
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.work.unit_of_work import remove_files
 
 # Columns of a batch of changes, in addition to those of the table.
 CLAUSE = "__lance_clause"

@@ -31,13 +31,16 @@ from pyspark_lance.table.dml.key_filter import (
     KeyCollector,
     KeyFilter,
     KeyTable,
+    RowBuffer,
     key_buckets,
     keys_condition,
+    pack_rows,
+    split_rows,
+    unpack_rows,
 )
 from pyspark_lance.table.dml.moved_rows import Clause, as_changes
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.rows.conform import with_offsets
-from pyspark_lance.table.rows.packed_rows import RowBuffer, pack_rows, split_rows, unpack_rows
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_task import ScanTask
 

@@ -38,10 +38,10 @@ from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
+from pyspark_lance.table.unit_of_work import UnitOfWork, remove_files
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_files
 
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 16 << 20

@@ -40,9 +40,9 @@ from pyspark_lance.table.rows.write_fragments import (
 )
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.scan.scan_statistics import field_widths, row_bytes
+from pyspark_lance.table.unit_of_work import CommitSettings
 from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 
 
 class RowAction(enum.IntEnum):

@@ -59,9 +59,9 @@ from pyspark_lance.table.dml.row_change import (
     RowAction,
     plan_change,
 )
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 _FRAGMENTS_PER_TASK = 64
 _MAX_TASKS = 64

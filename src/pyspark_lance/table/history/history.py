@@ -32,7 +32,7 @@ from pyspark_lance.table.compaction.compaction_plan import (
     CompactionRequest,
     plan_bins,
 )
-from pyspark_lance.table.refs.tags import Consumer, consumers_of
+from pyspark_lance.table.refs import Consumer, consumers_of
 from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, properties_of
 from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.table_files import roots_outside

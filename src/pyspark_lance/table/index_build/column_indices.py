@@ -48,10 +48,9 @@ from pyspark_lance.table.index_build.segment_task import BuiltSegment, SegmentTa
 from pyspark_lance.table.index_build.text_build import text_format_version
 from pyspark_lance.table.index_build.zone_maps import assemble_zone_maps
 from pyspark_lance.table.tasks import RunTasks, run_local
+from pyspark_lance.table.unit_of_work import MetadataResult, UnitOfWork, change_metadata
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 _DETAILS: Final = {
     BTREE: "/lance.table.BTreeIndexDetails",

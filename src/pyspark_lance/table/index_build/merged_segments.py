@@ -33,8 +33,7 @@ from pyspark_lance.table.index.btree import BTree, is_in_order, sort_order
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.segments import BITMAP, LABEL_LIST, kind_of
 from pyspark_lance.table.rows.fragment_reader import row_ids_of
-from pyspark_lance.table.sort import external_sort
-from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS, ExternalSorter
+from pyspark_lance.table.sort import MAX_ROWS, MAX_SORT_BYTES, ExternalSorter, merge_streams
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -46,7 +45,7 @@ class RowSorter(ExternalSorter):
     """Sorter of rows of two columns, ``values`` and ``ids``: nulls first."""
 
     def __init__(
-        self, data_type: pa.DataType, most_rows: int = MAX_ROWS, most_bytes: int = MAX_BYTES
+        self, data_type: pa.DataType, most_rows: int = MAX_ROWS, most_bytes: int = MAX_SORT_BYTES
     ) -> None:
         super().__init__(_places, most_rows, most_bytes)
         self._schema = pa.schema([pa.field(VALUES, data_type), pa.field(IDS, pa.uint64())])
@@ -57,9 +56,9 @@ class RowSorter(ExternalSorter):
         self.add_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 
-def merge_streams(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def merge_by_value(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """The rows of sorted streams, sorted; a batch of each is in memory at a time."""
-    return external_sort.merge_streams(streams, _places)
+    return merge_streams(streams, _places)
 
 
 def _places(rows: pa.RecordBatch) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.ngram import NGRAM_FILE, NgramIndex
 from pyspark_lance.table.index_build.merged_segments import CurrentRows, StoredSegment
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
-from pyspark_lance.table.sort import external_sort
+from pyspark_lance.table.sort import MAX_SORT_BYTES, SortedRuns, merge_streams
 from pyspark_lance.table.version.table_files import TableFiles
 
 TOKENS: Final = "tokens"
@@ -116,10 +116,10 @@ def _digit(character: str) -> int:
 _ASCII: Final = np.array([_digit(chr(code).lower()) for code in range(0x80)], np.int16)
 
 
-class NgramPostings(external_sort.SortedRuns):
+class NgramPostings(SortedRuns):
     """Collector of rows by token; spills to temporary files."""
 
-    def __init__(self, most_bytes: int = external_sort.MAX_BYTES) -> None:
+    def __init__(self, most_bytes: int = MAX_SORT_BYTES) -> None:
         super().__init__()
         self._most_bytes = most_bytes
         self._pending: list[tuple[NDArray[np.uint32], NDArray[np.uint64]]] = []
@@ -172,7 +172,7 @@ class NgramPostings(external_sort.SortedRuns):
 
 def merge_postings(streams: Iterable[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """The rows of each token of several streams, which have their tokens ascending."""
-    return _as_batches(_join_batches(external_sort.merge_streams(list(streams), _places)))
+    return _as_batches(_join_batches(merge_streams(list(streams), _places)))
 
 
 def stored_postings(

@@ -40,7 +40,7 @@ from pyspark_lance.table.index.segments import (
 from pyspark_lance.table.index_build.merged_segments import (
     RowSorter,
     StoredSegment,
-    merge_streams,
+    merge_by_value,
     null_lists_of,
     sorted_rows_of,
 )
@@ -62,8 +62,8 @@ from pyspark_lance.table.index_build.text_build import TEXT_FILES, TextPostings,
 from pyspark_lance.table.index_build.zone_maps import ROWS_PER_ZONE
 from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask
-from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS
-from pyspark_lance.table.work.unit_of_work import remove_files
+from pyspark_lance.table.sort import MAX_ROWS, MAX_SORT_BYTES
+from pyspark_lance.table.unit_of_work import remove_files
 
 KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM, INVERTED, MINHASH)
 """The kinds of which this makes segments."""
@@ -81,7 +81,7 @@ class SegmentTask:
     scan: ScanTask  # Reads the column and the names of live rows.
     fragments: tuple[int, ...]  # Ids of the fragments, ascending.
     most_rows: int = MAX_ROWS
-    most_bytes: int = MAX_BYTES  # Bytes of their values.
+    most_bytes: int = MAX_SORT_BYTES  # Bytes of their values.
     rows_per_zone: int = ROWS_PER_ZONE  # Live rows of a zone, for kinds that have zones.
     # Segments whose rows come into this one; they cover fragments that are not scanned.
     joined: tuple[StoredSegment, ...] = ()
@@ -220,7 +220,7 @@ def _write_rows(
         for values, ids in rows:
             sorter.add(values, ids)
         streams = [sorter.batches(), *_rows_of_joined(task)]
-        in_order = merge_streams(streams) if task.joined else streams[0]
+        in_order = merge_by_value(streams) if task.joined else streams[0]
         if task.kind == BTREE:
             return write_btree(store, name, data_type, in_order)
         nulls = _null_lists(task, rows) if task.kind == LABEL_LIST else None

@@ -54,7 +54,7 @@ from pyspark_lance.table.index.segments import (
 )
 from pyspark_lance.table.index_build.merged_segments import CurrentRows, StoredSegment
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
-from pyspark_lance.table.sort import external_sort
+from pyspark_lance.table.sort import SortedRuns, merge_streams
 from pyspark_lance.table.text.posting_encoder import PostingEncoder, Terms
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
@@ -83,7 +83,7 @@ _Held: TypeAlias = tuple[NDArray[np.int32], _Words, _Words]
 """Codes of tokens, documents, and positions if there are any."""
 
 
-class TextPostings(external_sort.SortedRuns):
+class TextPostings(SortedRuns):
     """Collector of documents by token.
 
     ``ids`` and ``lengths``, in the order of documents, are complete when all texts were added.
@@ -170,7 +170,7 @@ class TextPostings(external_sort.SortedRuns):
             return map(_as_terms, self._sort_tokens()) if self._held else iter(())
         self._spill()
         streams = [*self._stored, *self.streams()]
-        return map(_as_terms, _whole_terms(external_sort.merge_streams(streams, _places)))
+        return map(_as_terms, _whole_terms(merge_streams(streams, _places)))
 
     def _tokenize(self) -> None:
         if not self._texts:

@@ -56,9 +56,9 @@ from pyspark_lance.table.scan.column_paths import named_path, only_fragments, pa
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.tasks import RunTasks, run_local
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 ROWS_PER_ZONE: Final = 8192
 """Default of Lance."""

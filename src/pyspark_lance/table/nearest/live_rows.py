@@ -23,8 +23,7 @@ from pyspark_lance.table.nearest.rabit import RabitRows, rows_of
 from pyspark_lance.table.nearest.vectors import matrix_of
 from pyspark_lance.table.rows.fragment_reader import row_ids_of
 from pyspark_lance.table.scan.scan_task import ScanTask
-from pyspark_lance.table.version.confirmed_rows import confirm_row_count
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.deletion_vectors import confirm_row_count, load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
 _KEPT_BYTES: Final = 32 << 20

@@ -33,8 +33,8 @@ from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.unit_of_work import remove_files
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import remove_files
 
 # Gaps of deleted rows are filled in batches of at most this many rows.
 _GAP_ROWS = 1 << 16

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_bytes import data_bytes
 from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.row_selection import take_rows
+from pyspark_lance.codec.shred import data_bytes
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.field import Field

@@ -40,8 +40,11 @@ from pyspark_lance.table.rows.column_parts import (
 )
 from pyspark_lance.table.rows.convert_parts import json_to_text
 from pyspark_lance.table.rows.lineage import ConcatenatedLineage, FragmentLineage, Lineage
-from pyspark_lance.table.version.confirmed_rows import TRUSTED_ROWS, check_row_count
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.deletion_vectors import (
+    TRUSTED_ROWS,
+    check_row_count,
+    load_deletion_vector,
+)
 from pyspark_lance.table.version.reader_pool import AcquiredReaders, JoinedReaders
 from pyspark_lance.table.version.table_files import TableFiles
 

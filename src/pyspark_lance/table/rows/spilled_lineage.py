@@ -24,7 +24,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.rows.lineage import SPILLED_FIELD_OF, decode_sequence, source_of
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
-from pyspark_lance.table.work.unit_of_work import remove_files
+from pyspark_lance.table.unit_of_work import remove_files
 
 SPILLS_KEY: Final = "lance.row_lineage.spill"
 INLINE_BYTES_KEY: Final = "lance.row_lineage.inline_max_bytes"

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_bytes import has_lists, item_counts
+from pyspark_lance.codec.shred import has_lists, item_counts
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.datafile.version_support import check_legacy_writable, version_need
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
@@ -22,9 +22,9 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.unit_of_work import remove_files
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import remove_files
 
 if TYPE_CHECKING:
     from pyspark_lance.datafile.v0_1.writer import LegacyFileWriter

@@ -16,11 +16,11 @@ from pyspark_lance.table.nearest.search_plan import (
     NearestPlan,
     NearestRequest,
     SearchSize,
+    VectorSearch,
     estimate_nearest,
     plan_nearest,
 )
-from pyspark_lance.table.nearest.search_task import VectorSearch
-from pyspark_lance.table.nearest.search_task import merge_matches as merge_nearest
+from pyspark_lance.table.nearest.search_plan import merge_matches as merge_nearest
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
 from pyspark_lance.table.text.scoring import ScoredRows, best_rows, concat_rows
 from pyspark_lance.table.text.search_plan import (

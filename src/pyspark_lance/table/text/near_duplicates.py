@@ -50,8 +50,11 @@ from pyspark_lance.table.nearest.exact_search import (
 )
 from pyspark_lance.table.nearest.ivf_search import fragments_by_segment
 from pyspark_lance.table.nearest.live_rows import LiveRows, MatchingScan
-from pyspark_lance.table.nearest.search_plan import matching_by_segment, plan_fetch
-from pyspark_lance.table.nearest.search_task import LateMaterialization
+from pyspark_lance.table.nearest.search_plan import (
+    LateMaterialization,
+    matching_by_segment,
+    plan_fetch,
+)
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.tasks import run_local

@@ -34,13 +34,13 @@ from pyspark_lance.table.index.segments import kind_of
 from pyspark_lance.table.nearest.ivf_search import fragments_by_segment
 from pyspark_lance.table.nearest.search_plan import (
     CONDITION_BYTES,
+    LateMaterialization,
     SearchSize,
     count_fetched_fragments,
     estimate_matching,
     matching_by_segment,
     plan_fetch,
 )
-from pyspark_lance.table.nearest.search_task import LateMaterialization
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.text.queries import (
     Match,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
 
-from pyspark_lance.datafile.footer import MAGIC
+from pyspark_lance.datafile.file_metadata import MAGIC
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import (
     CorruptFileError,

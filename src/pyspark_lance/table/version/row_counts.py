@@ -19,8 +19,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.metafile.manifest_file import ManifestFile
-from pyspark_lance.table.version.confirmed_rows import rows_of_file
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector, rows_of_file
 from pyspark_lance.table.version.table_files import TableFiles
 
 _PARALLEL_READS = 16

@@ -24,8 +24,8 @@ from pyspark_lance.table.dml.read_set import predicate_read_set
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change_of
 from pyspark_lance.table.dml.run_changes import rows_deleted
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.unit_of_work import UnitOfWork
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 
 def parse_condition(text: str, columns: LanceSchema, time_zone: str, ansi: bool) -> Predicate:

@@ -35,13 +35,13 @@ from pyspark_lance.table.rows.write_fragments import (
     new_file_version,
     table_dictionaries,
 )
+from pyspark_lance.table.unit_of_work import CommitSettings
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 
 if TYPE_CHECKING:
     from pyspark_lance.predicate.conditions import Predicate
-    from pyspark_lance.table.sort.row_order import RowOrder
+    from pyspark_lance.table.sort import RowOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ def _order(sort_by: tuple[tuple[str, bool], ...], columns: LanceSchema) -> RowOr
     if not sort_by:
         return None
     # Imported lazily: most writes have no order.
-    from pyspark_lance.table.sort.row_order import RowOrder  # noqa: PLC0415
+    from pyspark_lance.table.sort import RowOrder  # noqa: PLC0415
 
     names, descending = zip(*sort_by, strict=True)
     return RowOrder.of(columns, names, descending=descending)

@@ -32,9 +32,9 @@ from pyspark_lance.metafile.paths import DATA
 from pyspark_lance.table.columns.schema_change import match_columns, renumber_fields, same_columns
 from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.write_fragments import write_fragments
+from pyspark_lance.table.unit_of_work import UnitOfWork, remove_unless_committed
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_unless_committed
 from pyspark_lance.table.write.write_plan import (
     WritePlan,
     WriteSettings,
@@ -55,7 +55,7 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
         text = plan.settings.replace_where or ""
         batches = check_matching(batches, plan.condition, text, plan.request.schema)
     if plan.order is not None:
-        from pyspark_lance.table.sort.external_sort import sort_batches  # noqa: PLC0415
+        from pyspark_lance.table.sort import sort_batches  # noqa: PLC0415
 
         batches = sort_batches(plan.order, batches)
     if plan.split is not None:

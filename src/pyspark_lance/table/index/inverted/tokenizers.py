@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar, single_value
-from pyspark_lance.predicate.words import character_starts, text_bytes, word_bytes, word_runs
+from pyspark_lance.predicate.functions import character_starts, text_bytes, word_bytes, word_runs
 from pyspark_lance.table.index.inverted.stop_words import STOP_WORDS
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 

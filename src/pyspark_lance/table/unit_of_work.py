@@ -8,6 +8,8 @@ never applies the results of an old plan to a newer version.
 Files of a failed write are removed if certainly no version refers to them. The caller often does
 not know the outcome of the commit: Spark calls ``abort`` in another process, and also after a
 commit whose response was lost.
+
+Metadata commits (restore, properties) write no data.
 """
 
 from __future__ import annotations
@@ -17,27 +19,58 @@ import logging
 import uuid as uuids
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 from pyspark_lance.cancellation import CancelledRequestError
+from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_loop import CommitRequest, commit
 from pyspark_lance.commit.commit_outcome import files_of, fragments_named
-from pyspark_lance.commit.manifest_committer import CommitResult, TableGoneError
-from pyspark_lance.commit.retries import TURN_S, Environment, Retries
-from pyspark_lance.errors import LanceError, MissingFileError, RetryableCommitError, StorageError
+from pyspark_lance.commit.manifest_committer import (
+    CommitResult,
+    TableGoneError,
+    missing_files,
+    table_was_replaced,
+)
+from pyspark_lance.commit.retries import (
+    DEFAULT_RETRIES,
+    DEFAULT_TIMEOUT_S,
+    TURN_S,
+    Environment,
+    Retries,
+)
+from pyspark_lance.errors import (
+    InvalidInputError,
+    LanceError,
+    MissingFileError,
+    RetryableCommitError,
+    StorageError,
+)
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.operation import Append, CreateIndex, Operation
+from pyspark_lance.format.operation import (
+    Append,
+    CreateIndex,
+    Operation,
+    Restore,
+    UpdateConfig,
+    UpdateMap,
+)
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import find_transaction, list_versions, read_manifest
 from pyspark_lance.metafile.paths import TRANSACTIONS, VERSIONS, index_path
 from pyspark_lance.store.advisory_lock import advisory_lock
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
-from pyspark_lance.table.version.snapshot import Snapshot, cached_manifest_reader
-from pyspark_lance.table.version.table import Table, TableKey
-from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.version.snapshot import (
+    LATEST,
+    OWN_PREFIX,
+    Snapshot,
+    VersionSpec,
+    cached_manifest_reader,
+)
+from pyspark_lance.table.version.table import MAIN, Table, TableKey
 
 logger = logging.getLogger(__name__)
 
@@ -325,3 +358,126 @@ def _is_committed(store: ObjectStore, uuid: str, read_version: int, files: Colle
         if transaction is not None and transaction.uuid == uuid:
             return True
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSettings:
+    """Settings of a commit."""
+
+    properties: Mapping[str, str] = field(default_factory=dict)  # Stored in the transaction.
+    # Maximum retries after conflicts of any kind.
+    retries: int = DEFAULT_RETRIES
+    # Seconds after the first conflict after which there are no more retries.
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    # Whether column names may differ only by case.
+    case_sensitive: bool = False
+
+    def is_committed_in(self, snapshot: Snapshot) -> bool:
+        """Return whether the (application, version) pair of the properties was committed."""
+        wanted = application_version(self.properties)
+        return wanted is not None and is_committed(wanted, snapshot.manifest.config)
+
+
+CONFIG_PREFIX = "lance."
+"""Prefix of properties that Lance itself uses; they are stored in the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResult:
+    """The result of a metadata commit.
+
+    Attributes:
+        version: The committed version; None if nothing changed.
+    """
+
+    version: int | None = None
+
+
+def restore(
+    table: Table, at: VersionSpec, settings: CommitSettings | None = None
+) -> MetadataResult:
+    """Commit an old version as the newest; its files must still exist.
+
+    Later versions stay in the history. Restoring the newest version is a no-op.
+    """
+    if at == LATEST:
+        raise InvalidInputError("restore takes a version, a tag or a timestamp")
+    old = Snapshot.open(table, at)
+    is_again = False
+
+    def plan(newest: Snapshot) -> Operation | None:
+        nonlocal is_again
+        if newest.manifest.branch != old.manifest.branch:
+            raise InvalidInputError(
+                f"version {old.version} belongs to the branch {old.manifest.branch or MAIN!r}",
+                where=newest.uri,
+                hint="restore it there",
+            )
+        there = Snapshot.open(old.table, VersionSpec(version=old.version))
+        if BaseVersion.of(there.manifest) != BaseVersion.of(old.manifest):
+            raise table_was_replaced(newest.store.uri)
+        if is_again:
+            _check_files(there, newest)
+        is_again = True
+        return None if newest.version == old.version else Restore(old.version)
+
+    return change_metadata(table, plan, settings)
+
+
+def _check_files(old: Snapshot, newest: Snapshot) -> None:
+    """Reject a version with missing files, without a retry."""
+    files = files_of(old.manifest.fragments, own=True)
+    files -= files_of(newest.manifest.fragments, own=True)
+    if missing := missing_files(newest.store, files):
+        raise MissingFileError(
+            f"a file of version {old.version} is missing",
+            where=f"{newest.store.uri}/{missing[0]}",
+            hint="it may have been cleaned up; restore another version, or the file",
+        )
+
+
+def set_properties(
+    table: Table, changes: Mapping[str, str | None], settings: CommitSettings | None = None
+) -> MetadataResult:
+    """Set properties of a table; None removes one.
+
+    Keys with the prefix ``lance.`` are stored in the configuration, where Lance reads them, all
+    others in the table metadata.
+    """
+    for key, value in changes.items():
+        if not key or key.startswith(OWN_PREFIX):
+            raise InvalidInputError(f"{key!r} is not the name of a property")
+        if value is not None and not isinstance(value, str):
+            raise InvalidInputError(f"the property {key!r} is {value!r}, not a string")
+
+    def plan(newest: Snapshot) -> Operation | None:
+        manifest = newest.manifest
+        ours = {key: value for key, value in changes.items() if key.startswith(CONFIG_PREFIX)}
+        # A key that is already in the configuration stays there.
+        ours |= {key: value for key, value in changes.items() if key in manifest.config}
+        others = {key: value for key, value in changes.items() if key not in ours}
+        to_config = _effective_changes(manifest.config, ours)
+        to_metadata = _effective_changes(manifest.table_metadata, others)
+        if to_config is None and to_metadata is None:
+            return None
+        return UpdateConfig(config_updates=to_config, table_metadata_updates=to_metadata)
+
+    return change_metadata(table, plan, settings)
+
+
+def _effective_changes(
+    now: Mapping[str, str], changes: Mapping[str, str | None]
+) -> UpdateMap | None:
+    """Return the effective changes; None without any."""
+    entries = tuple((key, value) for key, value in changes.items() if now.get(key) != value)
+    return UpdateMap(entries) if entries else None
+
+
+def change_metadata(
+    table: Table,
+    plan: Callable[[Snapshot], Operation | None],
+    settings: CommitSettings | None = None,
+) -> MetadataResult:
+    """Commit the operation that ``plan`` returns for the newest version, if any."""
+    result = commit_on_newest(table, plan, settings or CommitSettings())
+    return MetadataResult(None if result is None else result.version)
