@@ -24,13 +24,18 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.namespace.directory import DirectoryNamespace, ManifestTable, with_row
+from pyspark_lance.namespace.directory import (
+    DirectoryNamespace,
+    ManifestTable,
+    list_tables,
+    with_row,
+)
 from pyspark_lance.namespace.open_namespace import open_namespace, real_namespace
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import open_existing
-from pyspark_lance.table.version.table import Table, list_tables
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 

@@ -44,7 +44,7 @@ import pyarrow as pa
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.table import drop_table
+from pyspark_lance.namespace.directory import drop_table
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
 from pyspark_lance.table.write.write_table import commit_write, write_rows

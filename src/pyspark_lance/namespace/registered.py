@@ -20,9 +20,10 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from pyspark_lance.namespace.directory import drop_table
 from pyspark_lance.namespace.namespace import CatalogNamespace, Name, format_name, object_id
 from pyspark_lance.store.registered_catalog import RegisteredCatalog
-from pyspark_lance.table.version.table import Table, drop_table
+from pyspark_lance.table.version.table import Table
 
 IS_MANAGED: Final = "is_managed_location"
 """Spark's property of tables whose location the catalog chose: their files are dropped, too."""
