@@ -389,8 +389,8 @@ MUTANTS = (
     Mutant(
         "zones without a filter for a value are all that bloom filters leave",
         "table/index/bloom.py",
-        "found[places] |= _is_in(blocks, number)",
-        "found[places] |= ~_is_in(blocks, number)",
+        "found[indices] |= _is_in(blocks, number)",
+        "found[indices] |= ~_is_in(blocks, number)",
         ("tests/table/index/test_scalar_indices.py",),
     ),
     # What is listed and read
@@ -1087,8 +1087,8 @@ MUTANTS = (
     Mutant(
         "rows that are left for later conditions are taken for the first ones",
         "predicate/evaluate.py",
-        "places = chosen if places is None else places[chosen]",
-        "places = chosen",
+        "indices = chosen if indices is None else indices[chosen]",
+        "indices = chosen",
         ("tests/predicate/test_matching.py",),
     ),
     Mutant(
@@ -1430,8 +1430,8 @@ MUTANTS = (
     Mutant(
         "of rows that are equal only one is found",
         "table/nearest/exact_search.py",
-        "kept[order[place < k]] = True",
-        "kept[order[place < 1]] = True",
+        "kept[order[index < k]] = True",
+        "kept[order[index < 1]] = True",
         ("tests/table/nearest/test_nearest.py",),
     ),
     Mutant(
@@ -1514,7 +1514,7 @@ MUTANTS = (
     Mutant(
         "rows that an index still holds are found though they are deleted",
         "table/nearest/live_rows.py",
-        "is_live[own] = ~deleted.contains_each(places[own])",
+        "is_live[own] = ~deleted.contains_each(indices[own])",
         "pass",
         ("tests/table/nearest/test_vector_indices.py",),
     ),
@@ -1549,7 +1549,7 @@ MUTANTS = (
     Mutant(
         "a frequency beyond the packed bits of a block is cut",
         "table/index/inverted/posting_codec.py",
-        "numbers[blocks, places] |= high << widths[blocks]",
+        "numbers[blocks, indices] |= high << widths[blocks]",
         "pass",
         ("tests/table/text/test_postings.py",),
     ),
@@ -1591,7 +1591,7 @@ MUTANTS = (
     Mutant(
         "n-grams of a query are all needed",
         "table/text/scoring.py",
-        "groups = tuple(places.index(place) for _, place in tokens)",
+        "groups = tuple(indices.index(index) for _, index in tokens)",
         "groups = tuple(range(len(tokens)))",
         ("tests/table/text/test_search.py",),
     ),
@@ -1640,15 +1640,15 @@ MUTANTS = (
     Mutant(
         "the best rows of each part of a query are taken for the best of the query",
         "table/text/search_plan.py",
-        "k = plan.k if place == len(queries) else None",
+        "k = plan.k if index == len(queries) else None",
         "k = plan.k",
         ("tests/table/text/test_batch_search.py",),
     ),
     Mutant(
         "queries of several have the rows of the one before them",
         "table/text/segment_search.py",
-        "{place - first: self.covered[place] for place in places if place in self.covered},",
-        "{place - first: self.covered[place - 1] for place in places if place in self.covered},",
+        "{index - first: self.covered[index] for index in indices if index in self.covered},",
+        "{index - first: self.covered[index - 1] for index in indices if index in self.covered},",
         ("tests/table/text/test_batch_search.py",),
     ),
     Mutant(
@@ -2043,8 +2043,8 @@ MUTANTS = (
     Mutant(
         "one pass: a version gets the first rows of another one",
         "table/rows/column_parts.py",
-        "places = np.searchsorted(wanted.offsets, offsets)",
-        "places = np.arange(len(offsets))",
+        "indices = np.searchsorted(wanted.offsets, offsets)",
+        "indices = np.arange(len(offsets))",
         (
             "tests/table/cdf/test_feed_in_one_pass.py::test_feed_of_many_versions_equals_single_version_feeds",
         ),
@@ -2423,8 +2423,8 @@ MUTANTS = (
     Mutant(
         "rows behind the last zone are in it",
         "table/index/zone_map_file.py",
-        "        is_inside = (place >= 0) & (rows < self.stops[np.maximum(place, 0)])",
-        "        is_inside = place >= 0",
+        "        is_inside = (index >= 0) & (rows < self.stops[np.maximum(index, 0)])",
+        "        is_inside = index >= 0",
         ("tests/table/index/test_zone_maps.py",),
     ),
     Mutant(
@@ -2437,7 +2437,7 @@ MUTANTS = (
     Mutant(
         "ranges of rows reach over fragments",
         "table/index/zone_map_file.py",
-        "    joins = keep[1:] & keep[:-1] & (place[1:] == place[:-1])",
+        "    joins = keep[1:] & keep[:-1] & (index[1:] == index[:-1])",
         "    joins = keep[1:] & keep[:-1]",
         ("tests/table/index/test_zone_maps.py",),
     ),
@@ -2545,8 +2545,8 @@ MUTANTS = (
     Mutant(
         "the first row of a new fragment is taken for the last of the one before",
         "table/index/segments.py",
-        '    which = np.searchsorted(ends, places, "right")',
-        '    which = np.searchsorted(ends, places, "left")',
+        '    which = np.searchsorted(ends, indices, "right")',
+        '    which = np.searchsorted(ends, indices, "left")',
         (
             (
                 "tests/table/compaction/test_deferred_remap.py"
@@ -2557,7 +2557,7 @@ MUTANTS = (
     Mutant(
         "an index finds rows that were gone when others moved",
         "table/index/segments.py",
-        "    places = places[before[np.minimum(places, len(before) - 1)] == requested]\n",
+        "    indices = indices[before[np.minimum(indices, len(before) - 1)] == requested]\n",
         "",
         (
             (
@@ -2584,7 +2584,7 @@ MUTANTS = (
     Mutant(
         "blobs of several files come in the order of the files",
         "table/rows/described_blobs.py",
-        "        return pa.concat_arrays(pieces).take(pa.array(places))\n",
+        "        return pa.concat_arrays(pieces).take(pa.array(indices))\n",
         "        return pa.concat_arrays(pieces)\n",
         ("tests/table/rows/test_described_blobs.py",),
     ),
@@ -2762,8 +2762,8 @@ MUTANTS = (
     Mutant(
         "an index may name the row behind the last one",
         "table/index/lookups.py",
-        ">= lengths[places]).any()",
-        "> lengths[places]).any()",
+        ">= lengths[indices]).any()",
+        "> lengths[indices]).any()",
         (
             "tests/table/index/test_scalar_indices.py::test_inconsistent_index_is_logged_and_skipped",
         ),
@@ -2864,8 +2864,8 @@ MUTANTS = (
     Mutant(
         "zones are asked of fragments that got other values",
         "table/index/zone_map_file.py",
-        "np.flatnonzero((places >= 0) & np.isin(zones.fragment_id, ids))",
-        "np.flatnonzero(places >= 0)",
+        "np.flatnonzero((indices >= 0) & np.isin(zones.fragment_id, ids))",
+        "np.flatnonzero(indices >= 0)",
         ("tests/table/index_build/test_zone_map_building.py",),
     ),
     Mutant(
@@ -2998,8 +2998,8 @@ MUTANTS = (
     Mutant(
         "a merge takes the row behind the last one",
         "table/index_build/merged_segments.py",
-        "(addresses & _OFFSETS >= self._lengths[places])",
-        "(addresses & _OFFSETS > self._lengths[places])",
+        "(addresses & _OFFSETS >= self._lengths[indices])",
+        "(addresses & _OFFSETS > self._lengths[indices])",
         (
             "tests/table/index_build/test_index_building.py::test_row_beyond_fragment_end_is_corrupt",
         ),
@@ -3822,15 +3822,15 @@ MUTANTS = (
     Mutant(
         "phrases go on from one document to the next",
         "table/text/segment_search.py",
-        "            before = keys[is_behind & (places >= gap)]",
-        "            before = keys[(before[found] >> 32 == wanted >> 32) & (places >= gap)]",
+        "            before = keys[is_behind & (found_at >= gap)]",
+        "            before = keys[(before[found] >> 32 == wanted >> 32) & (found_at >= gap)]",
         ("tests/table/text/test_top_documents.py",),
     ),
     Mutant(
         "rows are live in fragments that a segment does not cover",
         "table/nearest/live_rows.py",
-        "(self._ids[found] == owners) & (places < self._num_rows[found])",
-        "(places < self._num_rows[found])",
+        "(self._ids[found] == owners) & (indices < self._num_rows[found])",
+        "(indices < self._num_rows[found])",
         ("tests/table/nearest/test_live_rows.py",),
     ),
     Mutant(
@@ -3878,7 +3878,7 @@ MUTANTS = (
     Mutant(
         "documents without a word have the positions of others",
         "table/index/inverted/posting_lists.py",
-        "        is_there = self.documents[places] == wanted",
+        "        is_there = self.documents[indices] == wanted",
         "        is_there = np.ones(len(wanted), np.bool_)",
         ("tests/table/text/test_top_documents.py",),
     ),
@@ -4176,8 +4176,8 @@ MUTANTS = (
     Mutant(
         "updated rows keep the values of other rows where they are not sorted",
         "table/dml/moved_rows.py",
-        "if len(place) == len(wanted) and bool((place[1:] > place[:-1]).all()):",
-        "if len(place) == len(wanted):",
+        "if len(index) == len(wanted) and bool((index[1:] > index[:-1]).all()):",
+        "if len(index) == len(wanted):",
         ("tests/table/dml/test_moved_rows.py",),
     ),
     Mutant(

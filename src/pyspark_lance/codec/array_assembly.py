@@ -292,8 +292,8 @@ def _assemble_packed_struct(
         for child, field in zip(values.children, data_type, strict=True)
     ]
     if values.present is not None:
-        places = np.cumsum(values.present) - 1
-        spread = plain_array(places, ~values.present)
+        indices = np.cumsum(values.present) - 1
+        spread = plain_array(indices, ~values.present)
         children = [pc.take(child, spread) for child in children]
     return pa.Array.from_buffers(data_type, values.num_values, [validity], children=children)
 
@@ -337,9 +337,9 @@ def _repeat_value(
 ) -> pa.Array:
     single = _single_value(value, data_type)
     require_decode_memory(single.nbytes * value.num_values)
-    places = np.zeros(value.num_values, np.int8)
+    zeros = np.zeros(value.num_values, np.int8)
     try:
-        indices = plain_array(places, None if valid is None else ~valid)
+        indices = plain_array(zeros, None if valid is None else ~valid)
         return pc.take(single, indices, boundscheck=False)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
         raise BatchTooLargeError from error

@@ -7,7 +7,7 @@ Keys start with ``lance-encoding:``::
     bss                            off, auto, on              rle-threshold            0 to 1
     dict-values-compression        none, lz4, zstd            dict-values-compression-level  1 to 22
     dict-divisor, dict-size-ratio, dict-max-size              limits of dictionaries
-    packed, blob                   true: of structs and of blobs, about their place
+    packed, blob                   true: how structs and blobs are stored
 
 A key that is an encoding is honoured, or refused by name; so are its values. Keys that tune a
 choice (``rle-threshold``, ``dict-divisor``, …) bind where there is that choice, and mean nothing

@@ -110,11 +110,11 @@ class ArrowBuffersValue:
 class ValuesByReference:
     """Values that are stored elsewhere in the file.
 
-    ``places``: position in the file, uint64; ``sizes``: bytes, uint64.
+    ``indices``: position in the file, uint64; ``sizes``: bytes, uint64.
     """
 
     num_values: int
-    places: NDArray[np.uint64]
+    indices: NDArray[np.uint64]
     sizes: NDArray[np.uint64]
 
 

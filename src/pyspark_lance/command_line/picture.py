@@ -148,14 +148,14 @@ class _Column:
     snapshot: Snapshot  # The version.
     left: float  # The left edge of its boxes.
     width: float  # The width of its boxes.
-    places: dict[int, tuple[float, float]]  # Top and height by fragment id.
+    spans: dict[int, tuple[float, float]]  # Top and height by fragment id.
     # Neighbouring fragments that are too small for separate boxes share one.
     boxes: tuple[tuple[Fragment, ...], ...]
 
     @property
     def bottom(self) -> float:
         """The bottom of its boxes."""
-        return max((top + height for top, height in self.places.values()), default=float(_TOP))
+        return max((top + height for top, height in self.spans.values()), default=float(_TOP))
 
 
 def _open_versions(table: Table, numbers: Sequence[int]) -> Iterator[Snapshot]:
@@ -177,8 +177,8 @@ def draw_table(table: Table) -> Drawing:
     is_wide = len(numbers) <= _WIDE_UP_TO
     width, pitch = (52.0, 92.0) if is_wide else (20.0, 34.0)
     columns = [
-        _lay_out(snapshot, _LEFT + place * pitch, width, _HEIGHT / max(1, most))
-        for place, snapshot in enumerate(snapshots)
+        _lay_out(snapshot, _LEFT + index * pitch, width, _HEIGHT / max(1, most))
+        for index, snapshot in enumerate(snapshots)
     ]
     bottom = max(column.bottom for column in columns)
     shapes: list[Shape] = [Text(_LEFT, 26, table.uri, 13, bold=True)]
@@ -208,16 +208,16 @@ def _lay_out(snapshot: Snapshot, left: float, width: float, scale: float) -> _Co
             filled = 0.0
         boxes[-1].append(fragment)
         filled += height
-    places, top = {}, float(_TOP)
+    spans, top = {}, float(_TOP)
     for box in boxes:
         whole = sum(fragment.physical_rows for fragment in box) * scale
         stretch = max(1.0, _MIN_HEIGHT / whole) if whole else 1.0
         for fragment in box:
             height = fragment.physical_rows * scale * stretch
-            places[fragment.id] = (top, height)
+            spans[fragment.id] = (top, height)
             top += height
         top += _GAP
-    return _Column(snapshot, left, width, places, tuple(map(tuple, boxes)))
+    return _Column(snapshot, left, width, spans, tuple(map(tuple, boxes)))
 
 
 def _column(column: _Column, entry: HistoryEntry | None, *, is_wide: bool) -> Iterator[Shape]:
@@ -251,8 +251,8 @@ def _title(box: Sequence[Fragment], entry: HistoryEntry | None) -> str:
 
 def _boxes(column: _Column, box: Sequence[Fragment], version: int) -> Iterator[Box]:
     """Draw the rows of a box side by side, by kind of change."""
-    top, _ = column.places[box[0].id]
-    height = sum(column.places[fragment.id][1] for fragment in box)
+    top, _ = column.spans[box[0].id]
+    height = sum(column.spans[fragment.id][1] for fragment in box)
     counts = _counts(box, version)
     widths = {name: count / max(1, sum(counts.values())) for name, count in counts.items() if count}
     # A single row among a million must be visible.
@@ -314,7 +314,7 @@ def _bands_of_stayed(before: _Column, after: _Column, stayed: Sequence[Fragment]
     """Draw one band for neighbouring fragments that remain neighbours."""
     runs: list[list[float]] = []
     for fragment in stayed:
-        (top, height), (to, grown) = before.places[fragment.id], after.places[fragment.id]
+        (top, height), (to, grown) = before.spans[fragment.id], after.spans[fragment.id]
         if runs and abs(runs[-1][1] - top) < 0.01 and abs(runs[-1][3] - to) < 0.01:
             runs[-1][1], runs[-1][3] = top + height, to + grown
         else:
@@ -332,7 +332,7 @@ def _bands_of_moved(
         return
     live_rows = [_live_rows(before.snapshot, source) for source in sources]
     ids = np.concatenate([row_ids for row_ids, _ in live_rows])
-    offsets = np.concatenate([places for _, places in live_rows])
+    offsets = np.concatenate([offset for _, offset in live_rows])
     owners = np.repeat(np.arange(len(sources)), [len(row_ids) for row_ids, _ in live_rows])
     order = np.argsort(ids)
     for target in arrived:
@@ -340,8 +340,8 @@ def _bands_of_moved(
             continue
         wanted = RowIdSequence.from_bytes(target.row_ids).to_array()
         hits = order[np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)]
-        places = np.flatnonzero(ids[hits] == wanted)
-        hits = hits[places]
+        offsets_in_target = np.flatnonzero(ids[hits] == wanted)
+        hits = hits[offsets_in_target]
         is_update = _counts([target], after.snapshot.version)["updated"] > 0
         for owner in np.unique(owners[hits]).tolist():
             mine = owners[hits] == owner
@@ -349,7 +349,7 @@ def _bands_of_moved(
                 before,
                 after,
                 _stretch(before, sources[owner], offsets[hits[mine]]),
-                _stretch(after, target, places[mine]),
+                _stretch(after, target, offsets_in_target[mine]),
                 _MOVED if is_update else _KEPT,
             )
 
@@ -371,7 +371,7 @@ def _stretch(
     column: _Column, fragment: Fragment, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> tuple[float, float]:
     """Top and bottom of as many rows as there are offsets, about where those lie."""
-    top, height = column.places[fragment.id]
+    top, height = column.spans[fragment.id]
     row = height / max(1, fragment.physical_rows)
     first = min(
         max(0.0, float(offsets.mean()) + 0.5 - len(offsets) / 2),

@@ -47,7 +47,7 @@ class BlobObjects:
     def write(self, data: memoryview, limits: BlobLimits) -> tuple[str, int]:
         """Write a blob.
 
-        Returns the path of its object below the root of the table, and its place in there.
+        Returns the path of its object below the root of the table, and its offset there.
         """
         if len(data) > limits.dedicated:
             path, output = self._new()
@@ -151,7 +151,7 @@ def write_blobs(
     name: str,
     objects: tuple[BlobObjects, BlobLimits] | None = None,
 ) -> BlobRecords:
-    """Write the bytes of blobs, each to a place of its own.
+    """Write the bytes of blobs, each to a separate range.
 
     ``values``: binaries, or structs of ``data`` and ``uri``, possibly a range, and possibly the
     kind and the base path of the reference. ``objects``: where large blobs go.

@@ -188,7 +188,7 @@ class _V2Blobs:
         keys = np.stack(
             (self.kinds[rows], self.ids[rows], plain_numbers(coded.indices).astype(np.uint64)), 1
         )
-        different, places = np.unique(keys, axis=0, return_inverse=True)
+        different, indices = np.unique(keys, axis=0, return_inverse=True)
         names = coded.dictionary.to_pylist()
         absolute = [
             f"{self._file.store.uri}/{names[code]}"
@@ -197,7 +197,7 @@ class _V2Blobs:
             for kind, base_id, code in different.tolist()
         ]
         picked = np.zeros(len(self.kinds), np.int64)
-        picked[rows] = places.reshape(-1)
+        picked[rows] = indices.reshape(-1)
         is_picked = np.zeros(len(self.kinds), np.bool_)
         is_picked[rows] = True
         return pc.if_else(
@@ -230,11 +230,11 @@ class _V2Blobs:
     ) -> Iterable[tuple[NDArray[np.int64], str, int]]:
         """Rows whose blobs are of ``kind`` by the object that holds them: its URI and base."""
         rows = np.flatnonzero(wanted & (self.kinds == kind) & self._may_have_bytes)
-        places: dict[tuple[str, int], list[int]] = {}
+        indices: dict[tuple[str, int], list[int]] = {}
         uris = self._uris.take(pa.array(rows)).to_pylist()
         for row, uri in zip(rows.tolist(), uris, strict=True):
-            places.setdefault((uri, int(self.ids[row])), []).append(row)
-        for (uri, base_id), members in places.items():
+            indices.setdefault((uri, int(self.ids[row])), []).append(row)
+        for (uri, base_id), members in indices.items():
             yield np.array(members), uri, base_id
 
     def _job(
@@ -267,7 +267,7 @@ class _V2Blobs:
         where = f"{source.store.uri}/{source.path}"
         # References may share bytes; what was written for this file does not.
         shared = self._may_overlap or bool((kinds >= EXTERNAL).all())
-        _check_places(starts[closed], sizes[closed], size, where, may_overlap=shared)
+        _check_ranges(starts[closed], sizes[closed], size, where, may_overlap=shared)
         ranges = _ranges(starts[closed], sizes[closed])
         for row, piece in zip(
             rows[closed].tolist(), source.store.get_ranges(source.path, ranges), strict=True
@@ -293,7 +293,7 @@ def _ranges(starts: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> list[ByteR
     return list(map(ByteRange, starts.tolist(), (starts + sizes).tolist()))
 
 
-def _check_places(
+def _check_ranges(
     starts: NDArray[np.uint64],
     sizes: NDArray[np.uint64],
     limit: int,
@@ -323,7 +323,7 @@ def _fetch_from(
         return
     starts, lengths = positions[rows], sizes[rows]
     size = file.metadata.file_size
-    _check_places(starts, lengths, size, file.uri, may_overlap=may_overlap)
+    _check_ranges(starts, lengths, size, file.uri, may_overlap=may_overlap)
     for row, piece in zip(rows.tolist(), file.fetch(_ranges(starts, lengths)), strict=True):
         blobs[row] = piece
 

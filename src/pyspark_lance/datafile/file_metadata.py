@@ -77,8 +77,11 @@ class ColumnInfo:
     @property
     def end(self) -> int:
         """End of the last of all its buffers."""
-        places = (*self.buffers, *(place for page in self.pages for place in page.buffers))
-        return max((place.end for place in places), default=0)
+        byte_ranges = (
+            *self.buffers,
+            *(byte_range for page in self.pages for byte_range in page.buffers),
+        )
+        return max((byte_range.end for byte_range in byte_ranges), default=0)
 
 
 _V = TypeVar("_V")
@@ -179,11 +182,11 @@ class FileMetadata:
         self._global_buffers = self._read_table(
             footer.gbo_table_position, footer.num_global_buffers, "GBO table"
         )
-        place = self._global_buffers[0]
-        data = bytes(self._read(*place))
+        byte_range = self._global_buffers[0]
+        data = bytes(self._read(*byte_range))
         descriptor = _DESCRIPTORS.get(data)
         if descriptor is None:
-            descriptor = self._parse(file_pb2.FileDescriptor(), data, place, "file descriptor")
+            descriptor = self._parse(file_pb2.FileDescriptor(), data, byte_range, "file descriptor")
             _DESCRIPTORS.keep(data, descriptor)
         self._schema_message = descriptor.schema
         self.num_rows = int(descriptor.length)
@@ -261,26 +264,26 @@ class FileMetadata:
             self._columns[index] = info
         return info
 
-    def where(self, place: ByteRange) -> str:
+    def where(self, byte_range: ByteRange) -> str:
         """Format a byte range of this file for messages."""
-        return f"{self.path} bytes {place.start}..{place.end}"
+        return f"{self.path} bytes {byte_range.start}..{byte_range.end}"
 
     def _parse_column(self, index: int) -> ColumnInfo:
-        place = self._column_table[index]
-        data = bytes(self._read_column_bytes(place))
+        byte_range = self._column_table[index]
+        data = bytes(self._read_column_bytes(byte_range))
         known = _COLUMNS.get(data)
         if known is not None and known[1] <= self.file_size:
             return known[0]
         what = f"metadata of column {index}"
-        message = self._parse(file_pb2.ColumnMetadata(), data, place, what)
-        url, encoding = self._encoding_of(message.encoding, place, what)
+        message = self._parse(file_pb2.ColumnMetadata(), data, byte_range, what)
+        url, encoding = self._encoding_of(message.encoding, byte_range, what)
         pages = []
         for number, page in enumerate(message.pages):
             name = f"page {number} of column {index}"
-            page_url, page_encoding = self._encoding_of(page.encoding, place, name)
-            buffers = self._ranges_of(page.buffer_offsets, page.buffer_sizes, place, name)
+            page_url, page_encoding = self._encoding_of(page.encoding, byte_range, name)
+            buffers = self._ranges_of(page.buffer_offsets, page.buffer_sizes, byte_range, name)
             pages.append(PageInfo(buffers, page.length, page_url, page_encoding, page.priority))
-        buffers = self._ranges_of(message.buffer_offsets, message.buffer_sizes, place, what)
+        buffers = self._ranges_of(message.buffer_offsets, message.buffer_sizes, byte_range, what)
         info = ColumnInfo(url, encoding, tuple(pages), buffers)
         encodings = (message.encoding, *(page.encoding for page in message.pages))
         # An indirect encoding is in the file itself.
@@ -305,25 +308,25 @@ class FileMetadata:
 
     def where_page(self, index: int, name: str, page: int) -> str:
         """Format the location of a page of column ``index`` for messages."""
-        buffers, place = self.column(index).pages[page].buffers, ""
+        buffers, span = self.column(index).pages[page].buffers, ""
         if buffers:
             start, end = min(r.start for r in buffers), max(r.end for r in buffers)
-            place = f" bytes {start}..{end},"
-        return f"{self.path}{place} column {index} ({name}) page {page}"
+            span = f" bytes {start}..{end},"
+        return f"{self.path}{span} column {index} ({name}) page {page}"
 
-    def _read_column_bytes(self, place: ByteRange) -> Buffer:
+    def _read_column_bytes(self, byte_range: ByteRange) -> Buffer:
         """The message bytes of a column; the messages of all columns are read together."""
         first, end = self.footer.column_metadata_position, self.footer.cmo_table_position
         is_small = 0 < end - first <= _EAGER_COLUMN_METADATA_BYTES
-        if not (is_small and first <= place.start and place.end <= end):
-            return self._read(place.start, place.end)
+        if not (is_small and first <= byte_range.start and byte_range.end <= end):
+            return self._read(byte_range.start, byte_range.end)
         if self._column_bytes is None:
             self._column_bytes = (first, memoryview(self._read(first, end)))
         origin, data = self._column_bytes
-        return data[place.start - origin : place.end - origin]
+        return data[byte_range.start - origin : byte_range.end - origin]
 
     def _encoding_of(
-        self, encoding: file_pb2.Encoding, place: ByteRange, what: str
+        self, encoding: file_pb2.Encoding, byte_range: ByteRange, what: str
     ) -> tuple[str, bytes]:
         """Type URL and bytes of an encoding, wherever it is stored."""
         kind = encoding.WhichOneof("location")
@@ -332,18 +335,18 @@ class FileMetadata:
         data: Buffer = encoding.direct.encoding
         if kind == "indirect":
             start = encoding.indirect.buffer_location
-            place = self._range(start, encoding.indirect.buffer_length, f"encoding of {what}")
-            data = self._read(*place)
-        message = self._parse(file_pb2.AnyMessage(), data, place, f"encoding of {what}")
+            byte_range = self._range(start, encoding.indirect.buffer_length, f"encoding of {what}")
+            data = self._read(*byte_range)
+        message = self._parse(file_pb2.AnyMessage(), data, byte_range, f"encoding of {what}")
         return message.type_url, message.value
 
     def _ranges_of(
-        self, offsets: Sequence[int], sizes: Sequence[int], place: ByteRange, what: str
+        self, offsets: Sequence[int], sizes: Sequence[int], byte_range: ByteRange, what: str
     ) -> tuple[ByteRange, ...]:
         if len(offsets) != len(sizes):
             raise CorruptFileError(
                 f"{what} has {len(offsets)} buffer offsets and {len(sizes)} buffer sizes",
-                where=self.where(place),
+                where=self.where(byte_range),
             )
         return tuple(
             self._range(offset, size, f"a buffer of {what}")
@@ -367,12 +370,12 @@ class FileMetadata:
             for start, size in struct.iter_unpack("<QQ", data)
         )
 
-    def _parse(self, message: _M, data: Buffer, place: ByteRange, what: str) -> _M:
+    def _parse(self, message: _M, data: Buffer, byte_range: ByteRange, what: str) -> _M:
         try:
             message.ParseFromString(bytes(data))
         except DecodeError as error:
             raise CorruptFileError(
-                f"the {what} is not a readable message", where=self.where(place)
+                f"the {what} is not a readable message", where=self.where(byte_range)
             ) from error
         return message
 

@@ -195,16 +195,16 @@ class JoinedFiles(OpenFile):
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
         """The bytes of each range, in the order given."""
-        places: dict[int, list[int]] = {}
-        for place, wanted in enumerate(ranges):
+        indices: dict[int, list[int]] = {}
+        for index, wanted in enumerate(ranges):
             number = bisect.bisect_right(self.origins, wanted.start) - 1
-            places.setdefault(number, []).append(place)
+            indices.setdefault(number, []).append(index)
         found: list[Buffer] = [b""] * len(ranges)
-        for number, own in places.items():
+        for number, own in indices.items():
             by = self.origins[number]
-            moved = [ByteRange(ranges[place].start - by, ranges[place].end - by) for place in own]
-            for place, content in zip(own, self.parts[number].fetch(moved), strict=True):
-                found[place] = content
+            moved = [ByteRange(ranges[index].start - by, ranges[index].end - by) for index in own]
+            for index, content in zip(own, self.parts[number].fetch(moved), strict=True):
+                found[index] = content
         return found
 
 

@@ -65,8 +65,8 @@ class PageSink:
         ``encoding_bytes`` is; ``num_rows``: ``Page.length``: rows, or in 2.0 the items of that
         column; ``priority``: first top-level row of the page.
         """
-        places = tuple(self.write_buffer(buffer) for buffer in buffers)
-        page = PageInfo(places, num_rows, encoding_type_url, encoding_bytes, priority)
+        byte_ranges = tuple(self.write_buffer(buffer) for buffer in buffers)
+        page = PageInfo(byte_ranges, num_rows, encoding_type_url, encoding_bytes, priority)
         self._pages.setdefault(column, []).append(page)
 
     def write_buffer(self, data: object) -> ByteRange:

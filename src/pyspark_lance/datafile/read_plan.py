@@ -215,11 +215,13 @@ class StoredPages:
             for page, wanted in column.starts.split(rows.scale(column.slots_per_row))
         ]
         if sum(column.pages[page].num_bytes for column, page, _ in parts) <= _WHOLE_BYTES:
-            return [place for column, page, _ in parts for place in column.pages[page].buffers]
+            return [
+                byte_range for column, page, _ in parts for byte_range in column.pages[page].buffers
+            ]
         return [
-            place
+            byte_range
             for column, page, wanted in parts
-            for place in _of_page(
+            for byte_range in _of_page(
                 column.pages[page],
                 wanted,
                 is_known=int(column.starts.starts[page]) < seen_to * column.slots_per_row,

@@ -234,9 +234,9 @@ class DataFileReader:
         ascending = bool((positions[1:] > positions[:-1]).all())
         if ascending:
             return self._read_one(fields, column_of, RowRanges.of_offsets(positions), max_bytes)
-        unique, places = np.unique(positions, return_inverse=True)
+        unique, inverse = np.unique(positions, return_inverse=True)
         batch = self._read_one(fields, column_of, RowRanges.of_offsets(unique), max_bytes)
-        indices = plain_array(places)
+        indices = plain_array(inverse)
         columns = [take_values(column, indices) for column in batch.columns]
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
@@ -412,9 +412,13 @@ class DataFileReader:
     def _keep_exactly(self, readers: Sequence[FieldReader], rows: RowRanges) -> None:
         """Fetch the missing bytes of the rows, with one request for all columns or two."""
         file = self._file
-        file.keep_also([place for reader in readers for place in reader.state_ranges(rows)])
+        file.keep_also(
+            [byte_range for reader in readers for byte_range in reader.state_ranges(rows)]
+        )
         with contextlib.suppress(BatchTooLargeError):  # then each of its windows looks for itself
-            file.keep_also([place for reader in readers for place in reader.row_byte_ranges(rows)])
+            file.keep_also(
+                [byte_range for reader in readers for byte_range in reader.row_byte_ranges(rows)]
+            )
 
     def _read_windows(
         self, readers: Sequence[FieldReader], windows: Windows
@@ -466,10 +470,10 @@ class DataFileReader:
 
     def _window_ranges(self, readers: Sequence[FieldReader], rows: RowRanges) -> list[ByteRange]:
         """Return the ranges that all columns need, after one request for their metadata."""
-        states = [place for reader in readers for place in reader.state_ranges(rows)]
+        states = [byte_range for reader in readers for byte_range in reader.state_ranges(rows)]
         if states:
             self._file.keep(states, self._file.read_ranges(states))
-        return [place for reader in readers for place in reader.row_byte_ranges(rows)]
+        return [byte_range for reader in readers for byte_range in reader.row_byte_ranges(rows)]
 
     def _decode_window(
         self, readers: Sequence[FieldReader], rows: RowRanges, windows: Windows

@@ -84,11 +84,11 @@ class NoNamespace:
     def create_namespace(self, namespace: Name, properties: Mapping[str, str]) -> bool:
         """Raise an error: the catalog has no folder."""
         refuse_location(properties)
-        raise _no_place()
+        raise _missing_location()
 
     def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:
         """Raise an error: the catalog has no folder."""
-        raise _no_place()
+        raise _missing_location()
 
     def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
         """Raise an error for the root; there is no other namespace."""
@@ -109,11 +109,11 @@ class NoNamespace:
 
     def declare(self, name: Name, location: str | None = None) -> Table:
         """Raise an error: the catalog has no folder."""
-        raise _no_place()
+        raise _missing_location()
 
     def register(self, name: Name, table: Table) -> None:
         """Raise an error: the catalog has no folder."""
-        raise _no_place()
+        raise _missing_location()
 
     def drop_table(self, name: Name) -> bool:
         """Return that there is no table."""
@@ -121,10 +121,10 @@ class NoNamespace:
 
     def rename_table(self, name: Name, new: Name) -> None:
         """Raise an error: the catalog has no folder."""
-        raise _no_place()
+        raise _missing_location()
 
 
-def _no_place() -> InvalidInputError:
+def _missing_location() -> InvalidInputError:
     return InvalidInputError(
         "the catalog has no folder for named tables",
         hint="set spark.sql.catalog.<name>.path to a folder, or impl = rest and uri; or name a "

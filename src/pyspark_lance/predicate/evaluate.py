@@ -88,7 +88,7 @@ def matching(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
     if len(terms) == 1 or not batch.num_rows or any(map(can_raise, terms)):
         return _as_mask(evaluate(predicate, batch))
     rows = _Rows(batch)
-    mask = places = None
+    mask = indices = None
     waiting = sorted(((rows.cost(term), term) for term in terms), key=itemgetter(0))
     while waiting:
         _, term = waiting.pop(0)
@@ -102,13 +102,13 @@ def matching(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
             if sum(cost for cost, _ in waiting) < _COST_OF_COPY * len(names):
                 continue
             chosen = np.flatnonzero(mask)
-            places = chosen if places is None else places[chosen]
+            indices = chosen if indices is None else indices[chosen]
             rows, mask = rows.where(plain_array(mask), names), None
     assert mask is not None
-    if places is None:
+    if indices is None:
         return mask
     result = np.zeros(batch.num_rows, np.bool_)
-    result[places[mask]] = True
+    result[indices[mask]] = True
     return result
 
 
@@ -136,8 +136,8 @@ class _Rows:
         self.batch = batch
         self._converted: dict[tuple[str, ...], pa.Array] = {}
         self._dictionaries = {
-            field.name: batch.column(place)
-            for place, field in enumerate(batch.schema)
+            field.name: batch.column(index)
+            for index, field in enumerate(batch.schema)
             if pa.types.is_dictionary(field.type)
         }
 
@@ -177,10 +177,10 @@ class _Rows:
 
 
 def _stored_column(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
-    place = batch.schema.get_field_index(path[0])
-    if place < 0:
+    index = batch.schema.get_field_index(path[0])
+    if index < 0:
         raise InvalidInputError(f"the rows have no column {path[0]!r}")
-    values = batch.column(place)
+    values = batch.column(index)
     for name in path[1:]:
         # Unlike StructArray.field, this propagates the nulls of the struct.
         values = pc.struct_field(values, name)
@@ -235,8 +235,8 @@ def _evaluate_where(expression: Expression, rows: _Rows, mask: pa.Array) -> _Val
     kept = rows.where(mask, columns_of(expression))
     some = _as_array(_evaluate(expression, kept), len(kept))
     chosen = plain_numbers(mask)
-    places = np.cumsum(chosen, dtype=np.int64) - 1
-    return some.take(plain_array(places, ~chosen))
+    indices = np.cumsum(chosen, dtype=np.int64) - 1
+    return some.take(plain_array(indices, ~chosen))
 
 
 def _as_array(values: _Values, length: int) -> pa.Array:
@@ -492,11 +492,11 @@ def _array_contains(node: Call, rows: _Rows) -> _Values:
     lists = _as_array(_evaluate(node.arguments[0], rows), len(rows))
     wanted = _evaluate(node.arguments[1], rows)
     lengths = plain_numbers(pc.list_value_length(lists).fill_null(0))
-    places = np.repeat(np.arange(len(lists)), lengths)
+    indices = np.repeat(np.arange(len(lists)), lengths)
     equal = compare("=", lists.flatten(), wanted)
     has_it, is_unknown = (np.zeros(len(lists), np.bool_) for _ in range(2))
-    is_unknown[places[plain_numbers(equal.is_null())]] = True
-    has_it[places[plain_numbers(equal.fill_null(False))]] = True
+    is_unknown[indices[plain_numbers(equal.is_null())]] = True
+    has_it[indices[plain_numbers(equal.fill_null(False))]] = True
     is_unknown |= plain_numbers(lists.is_null())
     return plain_array(has_it, is_unknown & ~has_it)
 

@@ -146,10 +146,10 @@ def contains(values: pa.Array | pa.Scalar, part: str | bytes) -> pa.Array | pa.S
     begin, content = int(ends[0]), memoryview(values.buffers()[2] or b"")[ends[0] : ends[-1]]
     most = len(values) // _TEXTS_PER_PLACE
     found = re.finditer(re.escape(wanted), content)
-    places = [one.start() + begin for one in islice(found, most + 1)]
-    if len(places) > most:
+    indices = [one.start() + begin for one in islice(found, most + 1)]
+    if len(indices) > most:
         return pc.match_substring(values, pattern=part)
-    firsts = np.array(places, ends.dtype)
+    firsts = np.array(indices, ends.dtype)
     rows = ends.searchsorted(firsts, "right") - 1
     has_it = np.zeros(len(values), np.bool_)
     # Other matches start in one text and end in the next.
@@ -191,8 +191,8 @@ def is_in(values: pa.Array, wanted: pa.Array) -> pa.BooleanArray:
     least, is_wanted = flags
     numbers = numbers_with_default(least, values.view(_INTEGERS.get(values.type, values.type)))
     # Values outside of the range and nulls map to an end, which no wanted value has.
-    places = np.clip(numbers, least, least + len(is_wanted) - 1) - least
-    return plain_array(is_wanted[places])
+    indices = np.clip(numbers, least, least + len(is_wanted) - 1) - least
+    return plain_array(is_wanted[indices])
 
 
 _INTEGERS = {pa.date32(): pa.int32()}
@@ -404,10 +404,10 @@ def contains_words(values: pa.Array | pa.Scalar, text: str) -> pa.Array | pa.Sca
     words = words_of(text)
     for word in words:
         kept &= plain_numbers(contains(values, word).fill_null(False))
-    places = np.flatnonzero(kept)
-    if words and len(places):
-        some = values.take(plain_array(places))
-        kept[places] = _have_words(some, [word.encode() for word in words])
+    indices = np.flatnonzero(kept)
+    if words and len(indices):
+        some = values.take(plain_array(indices))
+        kept[indices] = _have_words(some, [word.encode() for word in words])
     return plain_array(kept, plain_numbers(values.is_null()) if values.null_count else None)
 
 

@@ -9,12 +9,12 @@ NameParts = tuple[str, ...]
 def name_parts(text: str) -> NameParts:
     """Split a name at its dots; dots in backquotes do not count, and two backquotes are one."""
     parts, current, is_quoted = [], "", False
-    place = 0
-    while place < len(text):
-        char = text[place]
-        if is_quoted and text[place : place + 2] == "``":
+    index = 0
+    while index < len(text):
+        char = text[index]
+        if is_quoted and text[index : index + 2] == "``":
             current += char
-            place += 1
+            index += 1
         elif char == "`":
             is_quoted = not is_quoted
         elif char == "." and not is_quoted:
@@ -22,7 +22,7 @@ def name_parts(text: str) -> NameParts:
             current = ""
         else:
             current += char
-        place += 1
+        index += 1
     return (*parts, current)
 
 

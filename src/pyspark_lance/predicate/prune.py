@@ -72,13 +72,13 @@ class Bounds:
 
         return cls(as_bigint(low), as_bigint(high), nullable=False)
 
-    def take(self, places: NDArray[np.int64]) -> Bounds:
+    def take(self, positions: NDArray[np.int64]) -> Bounds:
         """Return the bounds of some parts; those of a negative position are unknown."""
-        unknown = places < 0
-        indices = plain_array(places, unknown)
+        unknown = positions < 0
+        indices = plain_array(positions, unknown)
 
         nullable, all_null = (
-            np.broadcast_to(flags, len(self.minimum))[places]
+            np.broadcast_to(flags, len(self.minimum))[positions]
             for flags in (self.nullable, self.all_null)
         )
         return Bounds(

@@ -102,7 +102,7 @@ def reference(text: str) -> NameParts | None:
 def equation(text: str) -> tuple[NameParts, NameParts] | None:
     """Return the two names that ``text`` equates; None if it is something else."""
     tokens = tokenize_all(text)[:-1]
-    signs = [place for place, token in enumerate(tokens) if token.text in ("=", "==")]
+    signs = [index for index, token in enumerate(tokens) if token.text in ("=", "==")]
     if len(signs) != 1:
         return None
     left, right = _reference(tokens[: signs[0]]), _reference(tokens[signs[0] + 1 :])

@@ -175,8 +175,8 @@ def _in_zones(
         for zone in coded.dictionary.to_pylist()
     ]
     known = list(dict.fromkeys(name for name in names if name is not None))
-    place = dict(zip(known, range(len(known)), strict=True))
-    numbers = np.array([*(-1 if name is None else place[name] for name in names), -1])
+    index = dict(zip(known, range(len(known)), strict=True))
+    numbers = np.array([*(-1 if name is None else index[name] for name in names), -1])
     numbers = numbers[numbers_with_default(len(names), coded.indices)]
     for number, name in enumerate(known):
         is_here = numbers == number
@@ -364,10 +364,10 @@ def date_text(dates: pa.Array) -> pa.Array:
     text = dates.cast(pa.string())
     if not is_far.any():
         return text
-    far, places = np.unique(days[is_far], return_inverse=True)
+    far, indices = np.unique(days[is_far], return_inverse=True)
     shown = np.char.add(np.where(far > _LAST_SHOWN, "+", ""), np.datetime_as_string(far))
     return pc.replace_with_mask(
-        text, plain_array(is_far), plain_values(shown[places].tolist(), pa.string())
+        text, plain_array(is_far), plain_values(shown[indices].tolist(), pa.string())
     )
 
 

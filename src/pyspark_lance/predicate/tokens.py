@@ -237,13 +237,13 @@ def on_one_table(text: str, alias: str, names: Collection[str]) -> str | None:
     known = {name.lower() for name in names}
     tokens = _tokens(text)
     kept, end, has_alias = [], 0, False
-    for place, token in enumerate(tokens):
-        if token.kind not in ("word", "quoted") or _follows_dot(tokens, place):
+    for index, token in enumerate(tokens):
+        if token.kind not in ("word", "quoted") or _follows_dot(tokens, index):
             continue
         name = identifier(token).lower()
-        if name == alias.lower() and tokens[place + 1].upper == ".":
+        if name == alias.lower() and tokens[index + 1].upper == ".":
             kept.append(text[end : token.position])
-            end = tokens[place + 2].position
+            end = tokens[index + 2].position
             has_alias = True
         elif name in known:
             return None
@@ -257,8 +257,8 @@ def _tokens(text: str) -> list[Token]:
         return []
 
 
-def _follows_dot(tokens: Sequence[Token], place: int) -> bool:
-    return place > 0 and tokens[place - 1].upper == "."
+def _follows_dot(tokens: Sequence[Token], index: int) -> bool:
+    return index > 0 and tokens[index - 1].upper == "."
 
 
 def _first(text: str, start: int) -> int:

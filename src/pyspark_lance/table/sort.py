@@ -179,7 +179,7 @@ class RowOrder:
         key = hilbert_key if self.curve is Curve.HILBERT else zorder_key
         return (plain_array(key(grid, bits)),)
 
-    def places(
+    def sort_indices(
         self, keys: Sequence[pa.Array], ties: NDArray[np.uint64] | None = None
     ) -> NDArray[np.int64]:
         """Return the permutation that sorts the rows; shape (n,).
@@ -279,7 +279,7 @@ _BATCH_ROWS: Final = 64 << 10
 # Maximum memory of all runs during a merge.
 _MERGED_BYTES: Final = 64 << 20
 
-Places: TypeAlias = Callable[[pa.RecordBatch], NDArray[np.int64]]
+SortIndices: TypeAlias = Callable[[pa.RecordBatch], NDArray[np.int64]]
 """Returns the permutation that sorts a batch stably."""
 
 
@@ -326,10 +326,10 @@ class ExternalSorter(SortedRuns):
     """
 
     def __init__(
-        self, places: Places, most_rows: int = MAX_ROWS, most_bytes: int = MAX_SORT_BYTES
+        self, sort_indices: SortIndices, most_rows: int = MAX_ROWS, most_bytes: int = MAX_SORT_BYTES
     ) -> None:
         super().__init__()
-        self._places = places
+        self._sort_indices = sort_indices
         self._most_rows, self._most_bytes = most_rows, most_bytes
         self._buffered: list[pa.RecordBatch] = []
         self._num_rows, self._num_bytes = 0, 0
@@ -353,14 +353,14 @@ class ExternalSorter(SortedRuns):
             return
         self._spill()
         room = max(1, _MERGED_BYTES // max(1, self._longest_batch) // len(self.paths))
-        yield from merge_streams(self.streams(), self._places, room)
+        yield from merge_streams(self.streams(), self._sort_indices, room)
 
     def _sort_buffer(self, most_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         rows = join_batches(self._buffered)
         self._buffered, self._num_rows, self._num_bytes = [], 0, 0
-        places = self._places(rows)
-        for start in range(0, len(places), most_rows):
-            yield take_rows(rows, places[start : start + most_rows])
+        indices = self._sort_indices(rows)
+        for start in range(0, len(indices), most_rows):
+            yield take_rows(rows, indices[start : start + most_rows])
 
     def _spill(self) -> None:
         if not self._buffered:
@@ -379,17 +379,17 @@ class ExternalSorter(SortedRuns):
 def sort_batches(order: RowOrder, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of batches of one schema, sorted, spilling to files if needed."""
 
-    def places(rows: pa.RecordBatch) -> NDArray[np.int64]:
-        return order.places(order.keys(order.values(rows)))
+    def sort_indices(rows: pa.RecordBatch) -> NDArray[np.int64]:
+        return order.sort_indices(order.keys(order.values(rows)))
 
-    with ExternalSorter(places) as sorter:
+    with ExternalSorter(sort_indices) as sorter:
         for batch in batches:
             sorter.add_batch(batch)
         yield from sorter.batches()
 
 
 def merge_streams(
-    streams: Sequence[Iterator[pa.RecordBatch]], places: Places, room: int = 1
+    streams: Sequence[Iterator[pa.RecordBatch]], sort_indices: SortIndices, room: int = 1
 ) -> Iterator[pa.RecordBatch]:
     """Merge sorted streams; ``room`` batches of each are in memory at a time."""
     runs = [_Run(stream, room) for stream in streams]
@@ -399,7 +399,7 @@ def merge_streams(
         left = [run for run in runs if run.buffered is not None]
         if not left:
             return
-        rows = _next_rows(left, places)
+        rows = _next_rows(left, sort_indices)
         for start in range(0, rows.num_rows, _BATCH_ROWS):
             yield rows.slice(start, _BATCH_ROWS)
 
@@ -430,15 +430,17 @@ class _Run:
         self.buffered = self.buffered.slice(count)
 
 
-def _next_rows(runs: Sequence[_Run], places: Places) -> pa.RecordBatch:
+def _next_rows(runs: Sequence[_Run], sort_indices: SortIndices) -> pa.RecordBatch:
     """Return the buffered rows that precede all unread ones; at least one buffer is used up."""
     buffered = [run.buffered for run in runs if run.buffered is not None]
-    ranks = _inverse(places(join_batches([take_rows(part, _ends(part)) for part in buffered])))
+    ranks = _inverse(
+        sort_indices(join_batches([take_rows(part, _ends(part)) for part in buffered]))
+    )
     first, last = ranks[::2], ranks[1::2]
     taken = np.flatnonzero(first <= last.min()).tolist()
     parts = [buffered[number] for number in taken]
     rows = join_batches(parts)
-    order = places(rows)
+    order = sort_indices(rows)
     stops = np.cumsum([part.num_rows for part in parts])
     chosen = order[: _inverse(order)[stops - 1].min() + 1]
     counts = np.bincount(np.searchsorted(stops, chosen, "right"), minlength=len(taken))
@@ -453,9 +455,9 @@ def _ends(rows: pa.RecordBatch) -> NDArray[np.int64]:
 
 def _inverse(order: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the inverse permutation."""
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    return places
+    indices = np.empty(len(order), np.int64)
+    indices[order] = np.arange(len(order))
+    return indices
 
 
 _WRITTEN_ROWS: Final = 16_384
@@ -483,9 +485,9 @@ class Boundaries:
         small.
         """
         keys = order.keys(values)
-        places = order.places(keys, addresses)
-        count = max(1, min(num_ranges, len(places)))
-        chosen = places[np.arange(1, count) * len(places) // count]
+        indices = order.sort_indices(keys, addresses)
+        count = max(1, min(num_ranges, len(indices)))
+        chosen = indices[np.arange(1, count) * len(indices) // count]
         return cls(tuple(key.take(plain_array(chosen)) for key in keys), addresses[chosen])
 
 
@@ -518,24 +520,24 @@ class SortedRows:
         keys, own = self._keys(), len(bounds.addresses)
         both = [pa.concat_arrays(pair) for pair in zip(keys, bounds.keys, strict=True)]
         addresses = np.concatenate([*self._addresses, bounds.addresses])
-        places = self._order.places(both, addresses)
-        num_rows = len(places) - own
-        is_bound = places >= num_rows
+        indices = self._order.sort_indices(both, addresses)
+        num_rows = len(indices) - own
+        is_bound = indices >= num_rows
         cuts = np.flatnonzero(is_bound) - np.arange(own)
-        return self._in(places[~is_bound]), np.concatenate([[0], cuts, [num_rows]])
+        return self._in(indices[~is_bound]), np.concatenate([[0], cuts, [num_rows]])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the sorted rows."""
-        return self._in(self._order.places(self._keys())) if self._batches else iter(())
+        return self._in(self._order.sort_indices(self._keys())) if self._batches else iter(())
 
     def _keys(self) -> list[pa.Array]:
         parts = [self._order.keys(self._order.values(batch)) for batch in self._batches]
         return [pa.concat_arrays(columns) for columns in zip(*parts, strict=True)]
 
-    def _in(self, places: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    def _in(self, indices: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
-        for first in range(0, len(places), _WRITTEN_ROWS):
-            some = places[first : first + _WRITTEN_ROWS]
+        for first in range(0, len(indices), _WRITTEN_ROWS):
+            some = indices[first : first + _WRITTEN_ROWS]
             # There are several batches only if the rows do not fit into one.
             number = starts.searchsorted(some, side="right") - 1
             turns = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(some)]

@@ -194,11 +194,11 @@ def _decompress_blocks(
     """Raw lz4 blocks of known length."""
     codec = pa.Codec("lz4_raw")
     source = pa.py_buffer(np.ascontiguousarray(data))
-    places = zip(starts.tolist(), sizes.tolist(), lengths.tolist(), strict=True)
+    indices = zip(starts.tolist(), sizes.tolist(), lengths.tolist(), strict=True)
     try:
         pieces = [
             codec.decompress(source.slice(start, size), length) if length else b""
-            for start, size, length in places
+            for start, size, length in indices
         ]
     except (OSError, pa.ArrowException) as error:
         raise CorruptFileError(f"a lz4_raw buffer cannot be decompressed: {error}") from error

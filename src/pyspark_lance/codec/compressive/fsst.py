@@ -9,9 +9,9 @@ The table of a page, 2312 bytes, little-endian::
     a stream of codes: 0 … n-1 a symbol | 255 b: the byte b, which has none (an escape, a literal)
 
 Decoding is a gather: every code selects a *slot*, its symbol filled up with zeros to 8 bytes, or to
-16 for a pair of codes. Symbols differ in length; to copy them without asking how long each one is,
-every slot is written whole to the place where its content begins, and the next one covers the zeros
-behind it. Taking two codes at a time from a table of all pairs halves the number of steps::
+16 for a pair of codes. Symbols differ in length; to copy them independently of their length, every
+slot is written whole to the position where its content begins, and the next one covers the zeros
+after it. Taking two codes at a time from a table of all pairs halves the number of steps::
 
     stream        uint8   (num_codes,)      the codes of all strings of the page
     chosen        uint16  (num_codes,)      code, + 256 for a literal                  512 slots
@@ -378,13 +378,13 @@ class _Expansion:
         """Put the slots of ``chosen`` to ``starts``, same shape."""
         # A slot at every byte. numpy assigns in the order of the indices, so that a later slot
         # covers the zeros behind an earlier one.
-        places = np.lib.stride_tricks.as_strided(
+        indices = np.lib.stride_tricks.as_strided(
             text[: self.width].view(f"V{self.width}"),
             shape=(len(text) - self.width + 1,),
             strides=(1,),
         )
         slots = pc.take(self.contents, plain_array(chosen), boundscheck=False).buffers()[1]
-        places[starts] = np.frombuffer(slots, places.dtype, len(chosen))
+        indices[starts] = np.frombuffer(slots, indices.dtype, len(chosen))
 
     def _write_offsets(
         self, number: int, starts: NDArray[np.int64], chosen: NDArray[np.unsignedinteger]
@@ -428,13 +428,13 @@ def _escapes(stream: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Positions of the escapes. In a run of 255s every second one is a literal 255."""
     if int(stream.max(initial=0)) < ESCAPE:  # asked first: it is much faster
         return np.zeros(0, np.int64)
-    places = np.flatnonzero(stream == ESCAPE)
-    if len(places) < 2:
-        return places
-    begins_run = np.ones(len(places), bool)
-    np.not_equal(places[1:], places[:-1] + 1, out=begins_run[1:])
-    run_starts = np.maximum.accumulate(np.where(begins_run, places, 0))
-    return places[(places - run_starts) % 2 == 0]
+    indices = np.flatnonzero(stream == ESCAPE)
+    if len(indices) < 2:
+        return indices
+    begins_run = np.ones(len(indices), bool)
+    np.not_equal(indices[1:], indices[:-1] + 1, out=begins_run[1:])
+    run_starts = np.maximum.accumulate(np.where(begins_run, indices, 0))
+    return indices[(indices - run_starts) % 2 == 0]
 
 
 def _parts(message: Any) -> tuple[Encoding, ...]:

@@ -211,16 +211,16 @@ class Matcher:
     def __init__(self, symbols: Symbols) -> None:
         steps = np.arange(len(symbols.words)) | symbols.lengths << LENGTH_SHIFT
         is_long = symbols.lengths > 2
-        places = _hashes(symbols.words[is_long])
+        indices = _hashes(symbols.words[is_long])
         # No masked word is 1 where the mask is 0.
         self._words = np.ones(1 << _HASH_BITS, np.uint64)
         self._masks = np.zeros(1 << _HASH_BITS, np.uint64)
-        self._words[places] = symbols.words[is_long]
+        self._words[indices] = symbols.words[is_long]
         unused_bits = 64 - 8 * symbols.lengths[is_long].astype(np.uint64)
-        self._masks[places] = np.uint64(0xFFFFFFFFFFFFFFFF) >> unused_bits
+        self._masks[indices] = np.uint64(0xFFFFFFFFFFFFFFFF) >> unused_bits
         # By the first two bytes, and behind them by hash.
         self._steps = np.zeros(_PAIRS + (1 << _HASH_BITS), np.int64)
-        self._steps[_PAIRS + places] = steps[is_long]
+        self._steps[_PAIRS + indices] = steps[is_long]
         by_pair = self._steps[:_PAIRS].reshape(256, 256)  # second byte, first byte
         by_pair[:] = (LITERALS + np.arange(256)) | 1 << LENGTH_SHIFT
         singles, pairs = symbols.lengths == 1, symbols.lengths == 2
@@ -229,12 +229,12 @@ class Matcher:
 
     def longest(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The token at the start of each word, and its length above ``LENGTH_SHIFT``."""
-        places = _hashes(words)
-        prefixes = self._masks.take(places)
+        indices = _hashes(words)
+        prefixes = self._masks.take(indices)
         prefixes &= words
-        hit = prefixes == self._words.take(places)
-        places += _PAIRS
-        return self._steps.take(np.where(hit, places, (words & _PAIR_MASK).view(np.int64)))
+        hit = prefixes == self._words.take(indices)
+        indices += _PAIRS
+        return self._steps.take(np.where(hit, indices, (words & _PAIR_MASK).view(np.int64)))
 
 
 def _hashes(words: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -429,10 +429,10 @@ def _in_order(walks: list[_MatchStep], counts: NDArray[np.int64], num_steps: int
     tokens = np.empty(total + num_steps, np.uint16)
     number = num_steps
     for walk in reversed(walks):
-        places = offsets.take(walk.pieces)
+        indices = offsets.take(walk.pieces)
         for step in reversed(walk.steps):
             number -= 1
-            tokens[number:][places] = step
+            tokens[number:][indices] = step
     return Tokens(offsets, tokens[:total])
 
 

@@ -1,6 +1,6 @@
 """Full-zip pages: large values, each row a byte range of its own.
 
-Finding the entries of full-zip rows, whose places follow only from the entries before. All rows are
+Finding the entries of full-zip rows, whose positions follow only from earlier entries. All rows are
 walked in step, so that one pass handles one entry of every row; when few long rows are left, these
 are walked one by one.
 
@@ -98,21 +98,21 @@ def walk(
     """
     inside = bool(((row_starts <= row_ends) & (row_ends <= len(data))).all())
     require(inside, "a row reaches out of its page")
-    places, rows = row_starts.copy(), np.arange(len(row_starts))
+    indices, rows = row_starts.copy(), np.arange(len(row_starts))
     parts: list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]
     parts = []
     while True:
-        going = places < row_ends[rows]
+        going = indices < row_ends[rows]
         if not going.all():
-            places, rows = places[going], rows[going]
+            indices, rows = indices[going], rows[going]
         if len(rows) == 0:
             break
         if len(rows) < _SMALL_ROW_COUNT:
-            parts += _walk_rows(data, places, row_ends[rows], rows, shape)
+            parts += _walk_rows(data, indices, row_ends[rows], rows, shape)
             break
-        control, starts, sizes = _step(data, places, row_ends[rows], shape)
+        control, starts, sizes = _step(data, indices, row_ends[rows], shape)
         parts.append((rows, control, starts, sizes))
-        places = starts + sizes
+        indices = starts + sizes
     if not parts:
         empty = np.zeros(0, np.int64)
         return Entries(np.zeros(0, np.uint32), empty, empty)
@@ -126,24 +126,24 @@ def walk(
 
 def _step(
     data: NDArray[np.uint8],
-    places: NDArray[np.int64],
+    indices: NDArray[np.int64],
     row_ends: NDArray[np.int64],
     shape: EntryShape,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
-    """The entries at ``places``: control words, where their values begin, and their sizes."""
-    starts = places + shape.control_bytes
+    """The entries at ``indices``: control words, where their values begin, and their sizes."""
+    starts = indices + shape.control_bytes
     require(bool((starts <= row_ends).all()), "an entry exceeds its row")
     if shape.control_bytes:
-        control = read_words(data, places, shape.control_bytes).astype(np.uint32)
+        control = read_words(data, indices, shape.control_bytes).astype(np.uint32)
     else:
-        control = np.zeros(len(places), np.uint32)
+        control = np.zeros(len(indices), np.uint32)
     has_value = shape.definition_of(control) <= shape.max_with_value
     if not shape.length_bytes:
         sizes = np.where(has_value, shape.value_bytes, 0)
     else:
         starts = starts + np.where(has_value, shape.length_bytes, 0)
         require(bool((starts <= row_ends).all()), "an entry exceeds its row")
-        sizes = np.zeros(len(places), np.int64)
+        sizes = np.zeros(len(indices), np.int64)
         lengths = read_words(data, starts[has_value] - shape.length_bytes, shape.length_bytes)
         require(not len(lengths) or int(lengths.max()) <= len(data), "a value exceeds its page")
         sizes[has_value] = lengths
@@ -153,15 +153,15 @@ def _step(
 
 def _walk_rows(
     data: NDArray[np.uint8],
-    places: NDArray[np.int64],
+    indices: NDArray[np.int64],
     row_ends: NDArray[np.int64],
     rows: NDArray[np.int64],
     shape: EntryShape,
 ) -> list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]:
     """Parse each row to its end."""
     parts = []
-    for row, place, end in zip(rows.tolist(), places.tolist(), row_ends.tolist(), strict=True):
-        control, starts, sizes = _walk_row(data.data, place, end, shape)
+    for row, index, end in zip(rows.tolist(), indices.tolist(), row_ends.tolist(), strict=True):
+        control, starts, sizes = _walk_row(data.data, index, end, shape)
         parts.append(
             (
                 np.full(len(starts), row),
@@ -174,7 +174,7 @@ def _walk_rows(
 
 
 def _walk_row(
-    data: memoryview, place: int, end: int, shape: EntryShape
+    data: memoryview, index: int, end: int, shape: EntryShape
 ) -> tuple[list[int], list[int], list[int]]:
     """Parse one row, which is possible only entry by entry."""
     read_control = struct.Struct(_FORMATS.get(shape.control_bytes, "<B")).unpack_from
@@ -184,31 +184,31 @@ def _walk_row(
     starts: list[int] = []
     sizes: list[int] = []
     if shape.control_bytes and shape.length_bytes:
-        place = _walk_values(data, place, end, shape, (controls, starts, sizes))
-    while place < end:
+        index = _walk_values(data, index, end, shape, (controls, starts, sizes))
+    while index < end:
         control = 0
         if shape.control_bytes:
-            require(place + shape.control_bytes <= end, "an entry exceeds its row")
-            control = read_control(data, place)[0]
-            place += shape.control_bytes
+            require(index + shape.control_bytes <= end, "an entry exceeds its row")
+            control = read_control(data, index)[0]
+            index += shape.control_bytes
         size = 0
         if control & mask <= shape.max_with_value:
             size = shape.value_bytes
             if shape.length_bytes:
-                require(place + shape.length_bytes <= end, "an entry exceeds its row")
-                size = read_length(data, place)[0]
-                place += shape.length_bytes
-        require(place + size <= end, "an entry exceeds its row")
+                require(index + shape.length_bytes <= end, "an entry exceeds its row")
+                size = read_length(data, index)[0]
+                index += shape.length_bytes
+        require(index + size <= end, "an entry exceeds its row")
         controls.append(control)
-        starts.append(place)
+        starts.append(index)
         sizes.append(size)
-        place += size
+        index += size
     return controls, starts, sizes
 
 
 def _walk_values(
     data: memoryview,
-    place: int,
+    index: int,
     end: int,
     shape: EntryShape,
     found: tuple[list[int], list[int], list[int]],
@@ -223,16 +223,16 @@ def _walk_values(
     read = struct.Struct(formats).unpack_from
     num_bytes, mask = shape.control_bytes + shape.length_bytes, (1 << shape.definition_bits) - 1
     last, most = end - num_bytes, shape.max_with_value
-    while place <= last:
-        control, size = read(data, place)
-        start = place + num_bytes
+    while index <= last:
+        control, size = read(data, index)
+        start = index + num_bytes
         if control & mask > most or start + size > end:
             break
         controls.append(control)
         starts.append(start)
         sizes.append(size)
-        place = start + size
-    return place
+        index = start + size
+    return index
 
 
 def collect(data: NDArray[np.uint8], entries: Entries) -> NDArray[np.uint8]:
@@ -313,7 +313,7 @@ class FullZipPage:
     def _prepare_fixed(
         self, encoding: encodings_v2_1_pb2.CompressiveEncoding, bits_per_value: int
     ) -> int:
-        """Bytes per value, after comparing both places that specify it."""
+        """Bytes per value, after comparing both fields that specify it."""
         self._list_layers, items = list_layers(encoding)
         kind = encoding_kind(items)
         if kind == "constant" and not items.constant.HasField("value"):
@@ -453,7 +453,7 @@ class FullZipPage:
         return Entries(control, starts, sizes)
 
     def _decode_entries(self, data: NDArray[np.uint8], entries: Entries) -> DecodedRows:
-        """Entries at irregular places; those without a slot are left out of the values."""
+        """Entries at irregular positions; those without a slot are left out of the values."""
         num_entries = len(entries.starts)
         repetition, definition = self._split(entries.control)
         starts, sizes = entries.starts, entries.sizes

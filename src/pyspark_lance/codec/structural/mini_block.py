@@ -297,8 +297,8 @@ class MiniBlockPage:
         """The chunks that hold the rows, neighbours as one range."""
         table = self._load_table()
         if len(table) == 1 and rows.is_single:
-            place = BufferRange(CHUNK_BUFFER, 0, int(table.starts[1]))
-            return PagePlan(rows, (place,), _FIRST_CHUNK.first, _FIRST_CHUNK)
+            index = BufferRange(CHUNK_BUFFER, 0, int(table.starts[1]))
+            return PagePlan(rows, (index,), _FIRST_CHUNK.first, _FIRST_CHUNK)
         if self._index is not None:
             wanted = self._index.chunks_of(rows.starts, rows.ends)
         else:
@@ -366,7 +366,7 @@ class MiniBlockPage:
         counts: NDArray[np.int64],
     ) -> _ChunkGroup:
         """Positions and sizes of everything in the chunks; checked to be inside of them."""
-        words, places = data.view("<u2"), starts >> 1
+        words, indices = data.view("<u2"), starts >> 1
         form = self._form
         levels = (form.decode_repetition is not None) + (form.decode_definition is not None)
         width = 2 if form.has_large_chunk else 1
@@ -374,12 +374,12 @@ class MiniBlockPage:
         positions = starts + (2 * header + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
         chunk_ends = starts + sizes
         require(bool((positions <= chunk_ends).all()), "a chunk is too small for its header")
-        num_levels = words[places].astype(np.int64)
-        block_sizes = [words[places + word].astype(np.int64) for word in range(1, 1 + levels)]
+        num_levels = words[indices].astype(np.int64)
+        block_sizes = [words[indices + word].astype(np.int64) for word in range(1, 1 + levels)]
         for word in range(1 + levels, header, width):
-            size = words[places + word].astype(np.int64)
+            size = words[indices + word].astype(np.int64)
             if width == 2:
-                size |= words[places + word + 1].astype(np.int64) << 16
+                size |= words[indices + word + 1].astype(np.int64) << 16
             block_sizes.append(size)
         block_starts = []
         block_ends = positions

@@ -26,7 +26,7 @@ from pyspark_lance.proto import encodings_v2_1_pb2
 
 
 class BlobPage:
-    """Decoder of one page of blobs of the first kind: each value is a place elsewhere in the file.
+    """Decoder of one page of blobs of the first kind: each value is a byte range of the file.
 
     A record is (position, size). Size 0 with a position is a level word: repetition in the low 16
     bits, definition in the next 16. Source: docs/format/file-format.md, section 6.7.
@@ -61,19 +61,19 @@ class BlobPage:
         return self._inner.plan(rows)
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
-        """The places of the values; the caller fetches them."""
+        """Return the byte ranges of the values; the caller fetches them."""
         decoded = self._inner.decode(plan, pieces)
         records = decoded.values
         require(isinstance(records, StructValues), "blob records are not packed")
         assert isinstance(records, StructValues)
-        places, sizes = (_numbers(child) for child in records.children)
-        is_level = (sizes == 0) & (places != 0)
-        definition = np.where(is_level, (places >> np.uint64(16)) & np.uint64(0xFFFF), 0)
+        indices, sizes = (_numbers(child) for child in records.children)
+        is_level = (sizes == 0) & (indices != 0)
+        definition = np.where(is_level, (indices >> np.uint64(16)) & np.uint64(0xFFFF), 0)
         definition = definition.astype(np.uint16)
         highest = int(definition.max()) if len(definition) else 0
         require(highest <= self._layers.max_definition, f"a blob has definition level {highest}")
         values = ValuesByReference(
-            records.num_values, np.where(is_level, 0, places), np.where(is_level, 0, sizes)
+            records.num_values, np.where(is_level, 0, indices), np.where(is_level, 0, sizes)
         )
         return replace(
             decoded, values=values, repetition=None, definition=definition, layers=self._layers

@@ -4,7 +4,7 @@ The whole buffer may be compressed; then it is decompressed once and kept.
 
 ArrayDecoder: decode a row range of one page, from the buffers of that page.
 
-Interface of the 2.0 encodings to their context: the buffers of one page, and a place to put them.
+Interface of the 2.0 encodings to their context: the buffers of one page, and a sink for them.
 Decoders name the byte slices they want and get them through ``PageBuffers``; so they do no I/O of
 their own and a slice of a page costs only its bytes.
 
@@ -258,9 +258,9 @@ class BitpackedForNonNegDecoder:
 
     def decode(self, start: int, end: int) -> pa.Array:
         """Unpack the blocks and cuts the range out of them."""
-        place = self.slices(start, end)[0]
-        blocks = (place.end - place.start) // self._block_bytes
-        stored = np.frombuffer(self._buffers.read(place), np.uint8)
+        index = self.slices(start, end)[0]
+        blocks = (index.end - index.start) // self._block_bytes
+        stored = np.frombuffer(self._buffers.read(index), np.uint8)
         word_type = WORD_TYPES[self._width]
         words = stored.copy().view(word_type)
         plain = allocate(blocks * BLOCK_VALUES * self._width // 8).view(word_type)

@@ -102,12 +102,12 @@ class _Leaf:
         """Read the value offsets of each part: shapes (num_values + 1,)."""
         ranges = self._offset_ranges(parts, width, more)
         of_parts = []
-        for place, buffer in zip(ranges, self._file.fetch_checked(ranges), strict=True):
+        for byte_range, buffer in zip(ranges, self._file.fetch_checked(ranges), strict=True):
             offsets = np.frombuffer(buffer, f"<i{width}").astype(np.int64)
             if offsets[0] < 0 or bool((np.diff(offsets) < 0).any()):
                 raise CorruptFileError(
                     f"the offsets of field {self._field_id} do not ascend",
-                    where=f"{self._file.uri} bytes {place.start}..{place.end}",
+                    where=f"{self._file.uri} bytes {byte_range.start}..{byte_range.end}",
                 )
             of_parts.append(offsets)
         return of_parts
@@ -229,7 +229,7 @@ class _StructNode:
 
     def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
         """Return the ranges of the children."""
-        return [place for child in self._children for place in child.known_ranges(parts)]
+        return [byte_range for child in self._children for byte_range in child.known_ranges(parts)]
 
     def read(self, parts: Sequence[Part]) -> pa.Array:
         """Read the children; a struct is never null."""
@@ -329,13 +329,13 @@ def read_strings(
     ``file``: the file that holds the bytes; ``positions``: for each run of values where they begin
     and end in the file, ascending; ``nullable``: whether an empty value means null.
     """
-    places = [ByteRange(int(run[0]), int(run[-1])) for run in positions if run[0] < run[-1]]
-    file.check(places)
+    indices = [ByteRange(int(run[0]), int(run[-1])) for run in positions if run[0] < run[-1]]
+    file.check(indices)
     offsets = _join_offsets(positions)
     if int(offsets[-1]) > _INT32_MAX and not _is_large(data_type):
         raise BatchTooLargeError
     require_decode_memory(int(offsets[-1]))
-    data = pa.py_buffer(_join_pieces(file.fetch(places)))
+    data = pa.py_buffer(_join_pieces(file.fetch(indices)))
     validity = None
     if nullable:
         filled = offsets[1:] != offsets[:-1]

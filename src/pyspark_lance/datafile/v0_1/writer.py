@@ -51,10 +51,10 @@ def known_dictionaries(schema: LanceSchema, content: bytes) -> dict[int, pa.Arra
 
 
 def indices_of(array: pa.DictionaryArray, items: pa.Array, path: str) -> pa.Array:
-    """The places of the values among the items of the table; nulls stay null."""
+    """Return the indices of the values among the items of the table; nulls stay null."""
     values = array.dictionary
-    places = pc.index_in(values, value_set=items)
-    unknown = pc.and_(pc.is_null(places), pc.is_valid(values))
+    indices = pc.index_in(values, value_set=items)
+    unknown = pc.and_(pc.is_null(indices), pc.is_valid(values))
     used = pc.take(unknown, array.indices.drop_null())
     if bool(pc.any(used).as_py()):
         first = pc.filter(pc.take(values, array.indices.drop_null()), used)[0].as_py()
@@ -63,7 +63,7 @@ def indices_of(array: pa.DictionaryArray, items: pa.Array, path: str) -> pa.Arra
             " version 0.1 share one",
             hint="rewrite the table with file version 2.0 or newer",
         )
-    return pc.take(places, array.indices).cast(array.type.index_type)
+    return pc.take(indices, array.indices).cast(array.type.index_type)
 
 
 def _items(field: Field, content: bytes) -> pa.Array:

@@ -165,7 +165,7 @@ class LeafReader:
                 decoder = self._pages.decoder(part.page)
                 if isinstance(decoder, BinaryDecoder | FsstDecoder):
                     pieces = decoder.end_slices(part.start, part.end)
-                    ranges += self._pages.places(part.page, pieces)
+                    ranges += self._pages.slice_ranges(part.page, pieces)
         return ranges
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
@@ -179,7 +179,7 @@ class LeafReader:
                     pieces = decoder.all_slices(wider.start, wider.end)
                 else:
                     pieces = decoder.slices(wider.start, wider.end)
-                ranges += self._pages.places(part.page, pieces)
+                ranges += self._pages.slice_ranges(part.page, pieces)
         return ranges
 
     def read(self, start: int, end: int) -> pa.Array:
@@ -288,11 +288,15 @@ class _StructReader:
 
     def state_ranges(self, start: int, end: int) -> list[ByteRange]:
         """Return the ranges of the children."""
-        return [place for child in self._children for place in child.state_ranges(start, end)]
+        return [
+            byte_range for child in self._children for byte_range in child.state_ranges(start, end)
+        ]
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
         """Return the ranges of the children."""
-        return [place for child in self._children for place in child.byte_ranges(start, end)]
+        return [
+            byte_range for child in self._children for byte_range in child.byte_ranges(start, end)
+        ]
 
     def read(self, start: int, end: int) -> pa.Array:
         """The children, side by side; there are no null structs."""
@@ -331,7 +335,7 @@ class _ListReader:
         for part in self._pages.locate(start, end):
             with self._pages.errors_of(part.page):
                 pieces = self._pages.decoder(part.page).end_slices(part.start, part.end)
-                ranges += self._pages.places(part.page, pieces)
+                ranges += self._pages.slice_ranges(part.page, pieces)
         return ranges
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
@@ -340,7 +344,7 @@ class _ListReader:
         for part in self._pages.locate(start, end):
             with self._pages.errors_of(part.page):
                 decoder = self._pages.decoder(part.page)
-                ranges += self._pages.places(part.page, decoder.slices(part.start, part.end))
+                ranges += self._pages.slice_ranges(part.page, decoder.slices(part.start, part.end))
                 first, last = decoder.span(part.start, part.end)
             base, _ = self._item_range(part.page)
             ranges += self._items.byte_ranges(base + first, base + last)
@@ -401,11 +405,11 @@ class _BlobReader:
 
     def __init__(self, file: OpenFile, field: Field, column: int) -> None:
         self._file, self._type = file, field.to_arrow().type
-        self._wants_places, self._wants_file = is_blob_descriptor(field), is_located(field)
-        if not self._wants_places and not is_variable_width(self._type):
+        self._wants_descriptors, self._wants_file = is_blob_descriptor(field), is_located(field)
+        if not self._wants_descriptors and not is_variable_width(self._type):
             raise CorruptFileError(f"column {column} holds blobs, but its type is {self._type}")
-        self._places = LeafReader(file, _BLOB_DESCRIPTION, column)
-        self.num_values = self._places.num_values
+        self._descriptors = LeafReader(file, _BLOB_DESCRIPTION, column)
+        self.num_values = self._descriptors.num_values
 
     def state_ranges(self, start: int, end: int) -> list[ByteRange]:
         """Return no ranges."""
@@ -413,23 +417,23 @@ class _BlobReader:
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
         """The pairs; the values are known only after reading them."""
-        return self._places.byte_ranges(start, end)
+        return self._descriptors.byte_ranges(start, end)
 
     def read(self, start: int, end: int) -> pa.Array:
         """The values themselves, or where they are."""
-        places = self._places.read(start, end)
-        positions, sizes = (np.asarray(places.field(index)) for index in (0, 1))
+        descriptors = self._descriptors.read(start, end)
+        positions, sizes = (np.asarray(descriptors.field(index)) for index in (0, 1))
         # A null is (1, 0), an empty value (0, 0).
         is_null = (sizes == 0) & (positions != 0)
-        if self._wants_places:
+        if self._wants_descriptors:
             positions = np.where(is_null, 0, positions)
-            places = pa.StructArray.from_arrays(
+            descriptors = pa.StructArray.from_arrays(
                 [pa.array(positions), pa.array(sizes)], ["position", "size"], mask=pa.array(is_null)
             )
             if self._wants_file:
-                places = locate_blobs(self._file, places)
+                descriptors = locate_blobs(self._file, descriptors)
             return pa.StructArray.from_arrays(
-                [pc.struct_field(places, member.name) for member in self._type],
+                [pc.struct_field(descriptors, member.name) for member in self._type],
                 fields=list(self._type),
                 mask=pa.array(is_null),
             )
@@ -449,8 +453,8 @@ class _BlobReader:
 
     def average_row_bytes(self) -> int:
         """The values may take the whole file."""
-        if self._wants_places:
-            return self._places.average_row_bytes()
+        if self._wants_descriptors:
+            return self._descriptors.average_row_bytes()
         return max(self._file.metadata.file_size // max(self.num_values, 1), 16)
 
     def _check(self, positions: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> None:
@@ -702,8 +706,8 @@ class ColumnPages(Generic[_D]):
         buffers.fetch_ahead(decoder.slices(part.start, part.end))
         return decoder
 
-    def places(self, page: int, pieces: Sequence[BufferSlice]) -> list[ByteRange]:
-        """Slices of a page as places in the file."""
+    def slice_ranges(self, page: int, pieces: Sequence[BufferSlice]) -> list[ByteRange]:
+        """Return the byte ranges of slices of a page."""
         buffers = self._open(page)[1]
         return [buffers.byte_range(piece) for piece in pieces]
 
@@ -746,5 +750,5 @@ class ColumnPages(Generic[_D]):
 
     def _where(self, page: int) -> str:
         buffers = self.pages[page].buffers
-        place = f" bytes {buffers[0].start}..{buffers[-1].end}" if buffers else ""
-        return f"{self._file.uri}{place} (column {self._column}, page {page})"
+        span = f" bytes {buffers[0].start}..{buffers[-1].end}" if buffers else ""
+        return f"{self._file.uri}{span} (column {self._column}, page {page})"

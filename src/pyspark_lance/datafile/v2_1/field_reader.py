@@ -245,8 +245,8 @@ class LeafColumnReader:
             plan = decoder.plan(rows)
         ranges = []
         for buffer, start, stop, page in plan.ranges:
-            place = self._pages[first + page].buffers[buffer].start
-            ranges.append(ByteRange(place + start, place + stop))
+            byte_range = self._pages[first + page].buffers[buffer].start
+            ranges.append(ByteRange(byte_range + start, byte_range + stop))
         return PageRead(first, end, decoder, plan, tuple(ranges))
 
     def _join(self, first: int, end: int) -> MiniBlockPage:
@@ -332,7 +332,7 @@ def _as_records(decoded: DecodedRows, values: ValuesByReference) -> DecodedRows:
     """Values that are stored elsewhere in the file, as the records of their positions."""
     members = tuple(
         FixedWidthValues(values.num_values, 64, np.ascontiguousarray(member).view(np.uint8))
-        for member in (values.places, values.sizes)
+        for member in (values.indices, values.sizes)
     )
     return replace(decoded, values=StructValues(values.num_values, members))
 
@@ -460,7 +460,7 @@ class V21FieldReader:
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
         """Return the ranges to read before the rows can be located; empty if they can be."""
-        return [place for leaf in self._leaves for place in leaf.state_ranges(rows)]
+        return [byte_range for leaf in self._leaves for byte_range in leaf.state_ranges(rows)]
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
         """Return the ranges that ``read(start, end)`` fetches."""
@@ -469,7 +469,12 @@ class V21FieldReader:
     def row_byte_ranges(self, rows: RowRanges) -> list[ByteRange]:
         """Return the ranges that ``read_arrays(rows)`` fetches."""
         self._load(rows)
-        return [place for leaf in self._leaves for read in leaf.plan(rows) for place in read.ranges]
+        return [
+            byte_range
+            for leaf in self._leaves
+            for read in leaf.plan(rows)
+            for byte_range in read.ranges
+        ]
 
     def read(self, start: int, end: int) -> pa.Array:
         """The top-level rows ``start`` to ``end``."""
@@ -480,7 +485,7 @@ class V21FieldReader:
         """The requested rows as consecutive arrays, which spares copying them together."""
         self._load(rows)
         reads = [leaf.plan(rows) for leaf in self._leaves]
-        ranges = [place for leaf in reads for read in leaf for place in read.ranges]
+        ranges = [byte_range for leaf in reads for read in leaf for byte_range in read.ranges]
         buffers = iter([as_array(buffer) for buffer in self._file.fetch(ranges)])
         columns = (
             [_decode(leaf, read, buffers) for read in leaf_reads]
@@ -510,7 +515,7 @@ class V21FieldReader:
         return sum(leaf.retained_bytes() for leaf in self._leaves)
 
     def _load(self, rows: RowRanges) -> None:
-        ranges = [place for leaf in self._leaves for place in leaf.state_ranges(rows)]
+        ranges = [byte_range for leaf in self._leaves for byte_range in leaf.state_ranges(rows)]
         buffers = iter([as_array(buffer) for buffer in self._file.fetch(ranges)] if ranges else [])
         for leaf in self._leaves:
             leaf.load(rows, buffers)
@@ -598,7 +603,7 @@ class _StructNode:
 
 
 def _align(columns: Sequence[list[_Piece]]) -> list[tuple[_Piece, ...]]:
-    """Siblings cut at the same places: as they are, or each joined to one piece."""
+    """Siblings cut at the same rows: as they are, or each joined to one piece."""
     lengths = [[len(piece.array) for piece in column] for column in columns]
     if all(column_lengths == lengths[0] for column_lengths in lengths):
         return list(zip(*columns, strict=True))

@@ -185,7 +185,7 @@ def _catalyst(expression: Any) -> Node:
 
 
 def _elements(sequence: Any) -> Iterator[Any]:
-    return (sequence.apply(place) for place in range(sequence.size()))
+    return (sequence.apply(index) for index in range(sequence.size()))
 
 
 # Connect ------------------------------------------------------------------------------------

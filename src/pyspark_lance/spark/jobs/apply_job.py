@@ -29,7 +29,7 @@ from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 
 _OF_FEED = frozenset((ROW_ID, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
 _IS_PRESENT = "__lance_is_there"
-_PLACE = "__lance_place"
+_POSITION = "__lance_position"
 _SOURCE = "__lance_changes"
 
 
@@ -99,11 +99,11 @@ def last_change_per_key(changes: DataFrame, keys: tuple[str, ...]) -> DataFrame:
         sf.col(_IS_PRESENT).desc(), version, *([sf.col(ROW_ID).desc()] if has_rows else [])
     )
     return (
-        changes.withColumn(_PLACE, sf.row_number().over(of_row))
-        .withColumn(_IS_PRESENT, is_present & (sf.col(_PLACE) == 1))
-        .withColumn(_PLACE, sf.row_number().over(of_key))
-        .where(sf.col(_PLACE) == 1)
-        .drop(_PLACE)
+        changes.withColumn(_POSITION, sf.row_number().over(of_row))
+        .withColumn(_IS_PRESENT, is_present & (sf.col(_POSITION) == 1))
+        .withColumn(_POSITION, sf.row_number().over(of_key))
+        .where(sf.col(_POSITION) == 1)
+        .drop(_POSITION)
     )
 
 

@@ -130,9 +130,10 @@ def plan_joined_columns(
     def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
         rows = _scan(
             spark, request.table, request.read_version, [ROW_ID, ROW_ADDRESS], _only(request)
-        ).select(sf.col(ROW_ID).alias(f"{key}_target"), sf.col(ROW_ADDRESS).alias(f"{key}_place"))
+        ).select(sf.col(ROW_ID).alias(f"{key}_target"), sf.col(ROW_ADDRESS).alias(f"{key}_address"))
         joined = rows.join(source, sf.col(f"{key}_target") == sf.col(key), "left").select(
-            sf.col(f"{key}_place").alias(ROW_ADDRESS), *(quote_name(name) for name in schema.names)
+            sf.col(f"{key}_address").alias(ROW_ADDRESS),
+            *(quote_name(name) for name in schema.names),
         )
         together = joined.repartition(sf.shiftright(sf.col(ROW_ADDRESS), 32))
         return _write_columns(request, together.sortWithinPartitions(ROW_ADDRESS))

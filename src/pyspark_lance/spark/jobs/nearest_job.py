@@ -174,9 +174,9 @@ def _search_by_block(output: SearchOutput, vector: str, batches: Batches) -> Bat
         return
     most = max(1, min(_QUERIES_OF_BLOCK, _PAIRS_OF_BLOCK // plan.merge.k))
     for block in _blocks(batches, most):
-        place = block.schema.names.index(vector)
-        queries = queries_in(block.column(place), plan.column, plan.merge.metric)
-        own = block.select([n for n in range(block.num_columns) if n != place])
+        index = block.schema.names.index(vector)
+        queries = queries_in(block.column(index), plan.column, plan.merge.metric)
+        own = block.select([n for n in range(block.num_columns) if n != index])
         if len(queries):
             yield from _merge_found(output, queries, own, [VectorSearch(plan.tasks, queries).run()])
 

@@ -75,7 +75,7 @@ def check_plugin(identity: str) -> None:
         UnsupportedFeatureError: The jar belongs to another version.
     """
     version, _, rest = identity.partition(" ")
-    digest, _, place = rest.partition(" ")
+    digest, _, index = rest.partition(" ")
     if not identity or (version == __version__ and own_digest() in (digest, "")):
         return
     hint = f"upgrade the Python package: {sys.executable} -m pip install pyspark-lance=={version}"
@@ -88,7 +88,7 @@ def check_plugin(identity: str) -> None:
     raise UnsupportedFeatureError(
         f"the jar of the JVM plugin is of version {version} ({digest[:7]}), and the Python package "
         f"of version {__version__} ({own_digest()[:7]})",
-        place,
+        index,
         hint,
     )
 

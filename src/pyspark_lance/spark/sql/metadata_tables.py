@@ -166,8 +166,8 @@ def history_row(entry: HistoryEntry) -> tuple[Any, ...]:
 
 def version_rows(table: Table) -> Rows:
     """Return rows of ``VERSIONS``, the newest first."""
-    places = [HISTORY.names.index(name) for name in VERSIONS.names]
-    return [tuple(row[place] for place in places) for row in history_rows(table)]
+    indices = [HISTORY.names.index(name) for name in VERSIONS.names]
+    return [tuple(row[index] for index in indices) for row in history_rows(table)]
 
 
 def fragment_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
@@ -408,8 +408,8 @@ def rows_as_batch(rows: Rows, schema: StructType) -> pa.RecordBatch:
     """Convert rows to the Arrow types of ``schema``."""
     target = arrow_schema_of(schema)
     arrays = [
-        pa.array([_arrow_value(row[place]) for row in rows], field.type)
-        for place, field in enumerate(target)
+        pa.array([_arrow_value(row[index]) for row in rows], field.type)
+        for index, field in enumerate(target)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 

@@ -309,7 +309,7 @@ class StatementRequest(Request):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class DeclareRequest(TableRequest):
-    """Find the place of a new table."""
+    """Find the location of a new table."""
 
     location: str | None = None
 

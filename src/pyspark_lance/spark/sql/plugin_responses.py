@@ -306,7 +306,7 @@ class StatementResponse(Response):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class DeclareResponse(NamespaceResponse):
-    """The place of a new table."""
+    """The location of a new table."""
 
     options: Mapping[str, str] | None = None
     """The options that open it."""

@@ -117,8 +117,8 @@ def _parts_declared(stored: pa.DataType, kind: DataType) -> pa.DataType:
     if pa.types.is_struct(stored) and isinstance(kind, StructType):
         return pa.struct(
             [
-                with_declarations(stored.field(place), member)
-                for place, member in enumerate(kind.fields)
+                with_declarations(stored.field(index), member)
+                for index, member in enumerate(kind.fields)
             ]
         )
     if pa.types.is_list(stored) and isinstance(kind, ArrayType):

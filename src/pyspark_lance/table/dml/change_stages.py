@@ -358,6 +358,6 @@ def payloads_of(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 def _batch(schema: pa.Schema, rows: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
     arrays = [
-        plain_values([row[place] for row in rows], field.type) for place, field in enumerate(schema)
+        plain_values([row[index] for row in rows], field.type) for index, field in enumerate(schema)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

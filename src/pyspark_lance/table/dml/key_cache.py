@@ -87,12 +87,12 @@ class _KeyCache:
         starts = np.array(self._starts)
         rows = keys.may_contain(self._hashes[0]).nonzero()[0]
         owners = starts.searchsorted(rows, side="right") - 1
-        place_of = np.full(len(starts), -1)
-        place_of[numbers] = np.arange(len(numbers))
-        wanted = np.flatnonzero(place_of[owners] >= 0)
+        index_of = np.full(len(starts), -1)
+        index_of[numbers] = np.arange(len(numbers))
+        wanted = np.flatnonzero(index_of[owners] >= 0)
         rows, owners = rows[wanted], owners[wanted]
         offsets = (rows - starts[owners]).astype(np.uint32)
-        return take_rows(self._rows[0], rows), place_of[owners], offsets
+        return take_rows(self._rows[0], rows), index_of[owners], offsets
 
 
 class _Recorded:
@@ -169,8 +169,8 @@ def rows_with_keys(
     unread = np.zeros(len(slices), np.bool_)
     if task.predicate is None and not any(map(is_lazy, task.fields)):
         unread = _are_small(slices)
-        places = np.flatnonzero(unread)
-        fragments = list(slices.fragments.take(places))
+        indices = np.flatnonzero(unread)
+        fragments = list(slices.fragments.take(indices))
         with _lock:
             known = _known.get(_columns_of(task, names))
             numbers = np.array(
@@ -183,7 +183,7 @@ def rows_with_keys(
         missing[missing] = _may_have(
             task, names, keys, [fragments[n] for n in np.flatnonzero(missing)]
         )
-        yield from _read_whole(task, names, keys, slices.take(places[missing]))
+        yield from _read_whole(task, names, keys, slices.take(indices[missing]))
         if is_known.any():
             yield from _live_batches(task, [fragments[n] for n in np.flatnonzero(is_known)], *found)
     rest = slices.take(np.flatnonzero(~unread))
@@ -235,28 +235,28 @@ def _live_batches(
     task: ScanTask,
     fragments: Sequence[Fragment],
     rows: pa.RecordBatch,
-    places: NDArray[np.int64],
+    indices: NDArray[np.int64],
     offsets: NDArray[np.uint32],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the live rows among cached rows, in the layout of the scan.
 
-    ``places``: index into ``fragments`` of each row; ``offsets``: in its fragment; both shape (n,).
+    ``indices``: index into ``fragments`` of each row; ``offsets``: in its fragment; both (n,).
     """
     if not len(offsets):
         return
-    order = np.argsort(places, kind="stable")
-    places, offsets = places[order], offsets[order]
-    starts = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
+    order = np.argsort(indices, kind="stable")
+    indices, offsets = indices[order], offsets[order]
+    starts = np.flatnonzero(np.append(True, indices[1:] != indices[:-1]))
     names = [name for name in SYSTEM_COLUMNS if name in task.system_columns]
     kept: list[NDArray[np.int64]] = []
     system: list[list[NDArray[np.uint64]]] = [[] for _ in names]
-    for place, of_one, where in zip(
-        places[starts].tolist(),
+    for index, of_one, where in zip(
+        indices[starts].tolist(),
         np.split(offsets, starts[1:]),
         np.split(order, starts[1:]),
         strict=True,
     ):
-        fragment, is_live = fragments[place], _are_live(task, fragments[place], of_one)
+        fragment, is_live = fragments[index], _are_live(task, fragments[index], of_one)
         if not is_live.all():
             of_one, where = of_one[is_live], where[is_live]
         if len(of_one):

@@ -100,7 +100,7 @@ class KeyFilter:
         table = np.zeros(NUM_BITS, dtype=np.bool_)
         for part in hashes:
             for probe in range(_PROBES):
-                table[_places(part, probe)] = True
+                table[_slots(part, probe)] = True
         return cls(np.packbits(table, bitorder="little").tobytes())
 
     @classmethod
@@ -158,8 +158,8 @@ class KeyFilter:
         table = np.frombuffer(self.content, dtype=np.uint8)
         left = np.arange(len(hashes))
         for probe in range(_PROBES):
-            places = _places(hashes if probe == 0 else hashes[left], probe)
-            hit = table.take(places >> 3) & _BIT.take(places & 7)
+            indices = _slots(hashes if probe == 0 else hashes[left], probe)
+            hit = table.take(indices >> 3) & _BIT.take(indices & 7)
             left = left[hit != 0]
         return left
 
@@ -167,7 +167,7 @@ class KeyFilter:
         if not self.content:
             return np.empty(0, dtype=np.int64)
         known, is_taken = self._hashes(), _occupied_slots(self.content)
-        left = np.flatnonzero(is_taken.take(_place_of(hashes, len(is_taken))))
+        left = np.flatnonzero(is_taken.take(_hash_slots(hashes, len(is_taken))))
         wanted = hashes[left]
         nearest = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         found: NDArray[np.int64] = left[known[nearest] == wanted]
@@ -234,8 +234,8 @@ def _distinct_hashes(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]
 def _set_bits(table: NDArray[np.uint8], hashes: NDArray[np.uint64]) -> None:
     """Set the bits of a small set in the packed table, without touching most bytes."""
     for probe in range(_PROBES):
-        places = _places(hashes, probe)
-        np.bitwise_or.at(table, places >> 3, _BIT[places & 7])
+        indices = _slots(hashes, probe)
+        np.bitwise_or.at(table, indices >> 3, _BIT[indices & 7])
 
 
 @lru_cache(maxsize=_MAX_LOOKUPS)
@@ -243,11 +243,11 @@ def _occupied_slots(content: bytes) -> NDArray[np.bool_]:
     """Return a bitmap of the list by the last bits of hashes; it avoids most binary searches."""
     hashes = np.frombuffer(content, dtype=np.uint64)
     is_taken = np.zeros(1 << (len(hashes) * _PLACES_OF_KEY - 1).bit_length(), dtype=np.bool_)
-    is_taken[_place_of(hashes, len(is_taken))] = True
+    is_taken[_hash_slots(hashes, len(is_taken))] = True
     return is_taken
 
 
-def _place_of(hashes: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
+def _hash_slots(hashes: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
     return (hashes & np.uint64(size - 1)).view(np.int64)
 
 
@@ -333,7 +333,7 @@ def _finalize(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed
 
 
-def _places(hashes: NDArray[np.uint64], probe: int) -> NDArray[np.int64]:
+def _slots(hashes: NDArray[np.uint64], probe: int) -> NDArray[np.int64]:
     """Return the bit of each key for one probe: 24 bits of its hash, shifted by 20 per probe."""
     return ((hashes >> np.uint64(20 * probe)) & np.uint64(NUM_BITS - 1)).view(np.int64)
 

@@ -356,7 +356,7 @@ class _RowSource:
         max_bytes: int | None = None,
     ) -> pa.RecordBatch:
         """Read columns of the rows at ``addresses``, in that order; addresses may repeat."""
-        wanted, place = np.unique(addresses, return_inverse=True)
+        wanted, index = np.unique(addresses, return_inverse=True)
         owners = fragment_ids(wanted)
         starts = np.flatnonzero(np.concatenate(([True], owners[1:] != owners[:-1])))
         pieces = []
@@ -369,9 +369,9 @@ class _RowSource:
                     raise BatchTooLargeError
             pieces.append(piece)
         rows = join_batches(pieces)
-        if len(place) == len(wanted) and bool((place[1:] > place[:-1]).all()):
+        if len(index) == len(wanted) and bool((index[1:] > index[:-1]).all()):
             return rows
-        return _rows_at(rows, place)
+        return _rows_at(rows, index)
 
     def _reader(self, fragment_id: int) -> FragmentReader:
         reader = self._open.get(fragment_id)

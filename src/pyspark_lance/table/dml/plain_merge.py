@@ -68,7 +68,7 @@ class PlainMerge:
     def unchanged(self) -> frozenset[str]:
         """Target keys that are assigned the value that they already equal."""
         keys = zip(self.target_keys, self.source_keys, strict=True)
-        return frozenset(name for name, place in keys if self.updates.get(name) == place)
+        return frozenset(name for name, index in keys if self.updates.get(name) == index)
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
@@ -83,7 +83,7 @@ class PlainMerge:
 
 def keys_of(batch: pa.RecordBatch, merge: PlainMerge) -> list[pa.Array]:
     """Return the key columns of source rows."""
-    return [batch.column(place) for place in merge.source_keys]
+    return [batch.column(index) for index in merge.source_keys]
 
 
 def target_keys_of(batch: pa.RecordBatch, merge: PlainMerge) -> list[pa.Array]:
@@ -124,10 +124,10 @@ class _Matcher:
         is_new = np.ones(batch.num_rows, dtype=np.bool_)
         if self._target is not None:
             target, table = self._target
-            rows, places = table.pairs(keys_of(batch, self._merge))
+            rows, indices = table.pairs(keys_of(batch, self._merge))
             is_new[rows] = False
             if self._merge.matched is not None and len(rows):
-                yield self._update_rows(take_rows(batch, rows), take_rows(target, places))
+                yield self._update_rows(take_rows(batch, rows), take_rows(target, indices))
         if self._merge.inserts is not None and is_new.any():
             new = batch if is_new.all() else take_rows(batch, np.flatnonzero(is_new))
             yield self._insert_rows(new, self._merge.inserts)

@@ -129,8 +129,8 @@ def rewrite_columns(
                     f"fragment {fragment_id} is not in version {request.read_version}"
                 )
             pieces = (
-                (places, conform_batch(values, request.columns.fields))
-                for _, places, values in group
+                (indices, conform_batch(values, request.columns.fields))
+                for _, indices, values in group
             )
             finished.append(_rewrite_fragment(request, fragment, pieces))
     except BaseException:
@@ -161,11 +161,11 @@ def _rewrite_fragment(
             batch_rows=_BATCH_ROWS,
             batch_bytes=_BATCH_BYTES,
         ):
-            places, values = new_values.up_to(first + old.num_rows)
+            indices, values = new_values.up_to(first + old.num_rows)
             start, end = np.searchsorted(deleted, (first, first + old.num_rows))
             batch = pa.RecordBatch.from_arrays(old.columns, schema=schema)
             removed = deleted[start:end] - first
-            for rows in _replace_values(batch, removed, filler, places - first, values):
+            for rows in _replace_values(batch, removed, filler, indices - first, values):
                 writer.write(rows)
         changed = new_values.finish()
         file = writer.finish()
@@ -190,31 +190,31 @@ class _NewValues:
 
     def up_to(self, end: int) -> tuple[NDArray[np.int64], pa.Table]:
         """Return offsets and values below ``end`` that were not consumed before."""
-        places: list[NDArray[np.int64]] = []
+        indices: list[NDArray[np.int64]] = []
         values: list[pa.RecordBatch] = []
         while self._buffered is not None:
-            buffered_places, buffered_values = self._buffered
-            count = int(np.searchsorted(buffered_places, end))
+            buffered_positions, buffered_values = self._buffered
+            count = int(np.searchsorted(buffered_positions, end))
             if count:
-                self._check(buffered_places[:count])
-                places.append(buffered_places[:count])
+                self._check(buffered_positions[:count])
+                indices.append(buffered_positions[:count])
                 values.append(buffered_values.slice(0, count))
-            if count < len(buffered_places):
-                self._buffered = (buffered_places[count:], buffered_values.slice(count))
+            if count < len(buffered_positions):
+                self._buffered = (buffered_positions[count:], buffered_values.slice(count))
                 break
             self._buffered = next(self._pieces, None)
-        if not places:
+        if not indices:
             return np.empty(0, dtype=np.int64), pa.Table.from_batches([self.a_row.slice(0, 0)])
-        return np.concatenate(places), pa.Table.from_batches(values)
+        return np.concatenate(indices), pa.Table.from_batches(values)
 
-    def _check(self, places: NDArray[np.int64]) -> None:
-        if int(places[0]) <= self._last or (np.diff(places) <= 0).any():
+    def _check(self, indices: NDArray[np.int64]) -> None:
+        if int(indices[0]) <= self._last or (np.diff(indices) <= 0).any():
             raise InvalidInputError(
                 f"rows of fragment {self._fragment.id} are repeated or out of order",
                 hint="each row can get one new value",
             )
-        self._last = int(places[-1])
-        self._changed |= BitMap(places.astype(np.uint32))
+        self._last = int(indices[-1])
+        self._changed |= BitMap(indices.astype(np.uint32))
 
     def finish(self) -> BitMap:
         """Return all consumed offsets; no value may be left."""
@@ -230,35 +230,35 @@ def _replace_values(
     old: pa.RecordBatch,
     deleted: NDArray[np.int64],
     filler: pa.RecordBatch,
-    places: NDArray[np.int64],
+    positions: NDArray[np.int64],
     values: pa.Table,
 ) -> Iterator[pa.RecordBatch]:
-    """Return ``old`` with ``filler`` at ``deleted`` and ``values`` at ``places``.
+    """Return ``old`` with ``filler`` at ``deleted`` and ``values`` at ``positions``.
 
     Yields one batch, if old and new values fit into it.
     """
-    if len(places) == old.num_rows:
+    if len(positions) == old.num_rows:
         yield from values.to_batches()
-    elif not len(places) and not len(deleted):
+    elif not len(positions) and not len(deleted):
         yield old
-    elif not len(places) and len(deleted) == old.num_rows:
+    elif not len(positions) and len(deleted) == old.num_rows:
         yield take_rows(filler, np.zeros(old.num_rows, dtype=np.int64))
     else:
         try:
             rows = join_batches([old, filler, *values.to_batches()])
         except BatchTooLargeError:
             half = old.num_rows // 2
-            place, removed = int(places.searchsorted(half)), int(deleted.searchsorted(half))
+            index, removed = int(positions.searchsorted(half)), int(deleted.searchsorted(half))
             first, rest = old.slice(0, half), old.slice(half)
             yield from _replace_values(
-                first, deleted[:removed], filler, places[:place], values[:place]
+                first, deleted[:removed], filler, positions[:index], values[:index]
             )
-            deleted, places = deleted[removed:] - half, places[place:] - half
-            yield from _replace_values(rest, deleted, filler, places, values[place:])
+            deleted, positions = deleted[removed:] - half, positions[index:] - half
+            yield from _replace_values(rest, deleted, filler, positions, values[index:])
             return
         indices = np.arange(old.num_rows, dtype=np.int64)
         indices[deleted] = old.num_rows
-        indices[places] = old.num_rows + 1 + np.arange(len(places))
+        indices[positions] = old.num_rows + 1 + np.arange(len(positions))
         yield take_rows(rows, indices)
 
 

@@ -226,9 +226,9 @@ def _lineage_of(snapshot: Snapshot, row_id: int) -> tuple[int, int] | None:
         addresses, found = index.addresses_of([row_id])
         if found[0]:
             assert fragment_ids(addresses)[0] == fragment.id
-            place = offsets(addresses).astype(np.uint32)
+            offset = offsets(addresses).astype(np.uint32)
             created, updated = (
-                int(lineage.take(name, place)[0]) for name in (CREATED_AT, LAST_UPDATED_AT)
+                int(lineage.take(name, offset)[0]) for name in (CREATED_AT, LAST_UPDATED_AT)
             )
             return created, updated
     return None

@@ -66,10 +66,10 @@ class _RowSets:
         file.expect_columns([("keys", key.to_arrow().type), ("bitmaps", pa.binary())])
         return cls(file, to_predicate_type(file.read_all("keys").column(0), key))
 
-    def _rows_at(self, places: NDArray[np.int64], most_rows: int) -> NDArray[np.uint64] | None:
-        if len(places) > _MAX_SETS:
+    def _rows_at(self, indices: NDArray[np.int64], most_rows: int) -> NDArray[np.uint64] | None:
+        if len(indices) > _MAX_SETS:
             return None
-        sets = read_row_sets(self.file, places)
+        sets = read_row_sets(self.file, indices)
         if sets is None:
             return None
         rows = union_of(sets)
@@ -87,8 +87,8 @@ class BitmapIndex(_RowSets):
 
     def rows_of(self, query: ColumnQuery, limits: Limits) -> NDArray[np.uint64] | None:
         """Return the row names of matching values; None if there are too many."""
-        places = np.flatnonzero(query.matches(self.keys))
-        return self._rows_at(places, limits.most_rows)
+        indices = np.flatnonzero(query.matches(self.keys))
+        return self._rows_at(indices, limits.most_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +110,16 @@ class LabelIndex(_RowSets):
         if wanted is None or not wanted.is_valid or wanted.type != self.keys.type:
             return None
         equal = Comparison("=", Column(("element",), wanted.type), Literal(wanted))
-        places = np.flatnonzero(matching_values(equal, ("element",), self.keys))
-        return self._rows_at(places, limits.most_rows)
+        indices = np.flatnonzero(matching_values(equal, ("element",), self.keys))
+        return self._rows_at(indices, limits.most_rows)
 
 
 def read_row_sets(
-    file: IndexFile, places: NDArray[np.int64], *, max_bytes: int | None = _MAX_BYTES
+    file: IndexFile, indices: NDArray[np.int64], *, max_bytes: int | None = _MAX_BYTES
 ) -> list[dict[int, BitMap]] | None:
     """Read the row sets at some positions of a file; None if they exceed ``max_bytes``."""
     try:
-        stored = file.take("bitmaps", places, max_bytes=max_bytes)
+        stored = file.take("bitmaps", indices, max_bytes=max_bytes)
     except BatchTooLargeError:
         return None
     return [_parse_rows(data.as_buffer(), file.where) for data in stored]

@@ -127,11 +127,11 @@ class BloomIndex:
         for num_bytes in np.unique(lengths).tolist():
             if not num_bytes or num_bytes % BLOCK_BYTES:
                 raise CorruptFileError(f"a bloom filter of {num_bytes} bytes", self.file.where)
-            places = np.flatnonzero(lengths == num_bytes)
-            words = np.frombuffer(b"".join(filters.take(pa.array(places)).to_pylist()), "<u4")
-            blocks = words.reshape(len(places), num_bytes // BLOCK_BYTES, 8)
+            indices = np.flatnonzero(lengths == num_bytes)
+            words = np.frombuffer(b"".join(filters.take(pa.array(indices)).to_pylist()), "<u4")
+            blocks = words.reshape(len(indices), num_bytes // BLOCK_BYTES, 8)
             for number in wanted:
-                found[places] |= _is_in(blocks, number)
+                found[indices] |= _is_in(blocks, number)
         return found
 
     def values_missing(self, zone: int, hashes: NDArray[np.uint64]) -> bool:
@@ -168,8 +168,8 @@ class BloomIndex:
 def _is_in(blocks: NDArray[np.uint32], number: int) -> NDArray[np.bool_]:
     """Return which filters of equal size contain a hash; ``blocks``: shape (filters, blocks, 8)."""
     hashes = np.array([number], np.uint64)
-    place, bits = blocks_of(hashes, blocks.shape[1])[0], np.uint32(1) << bits_in_words(hashes)[0]
-    found: NDArray[np.bool_] = ((blocks[:, place] & bits) == bits).all(axis=1)
+    index, bits = blocks_of(hashes, blocks.shape[1])[0], np.uint32(1) << bits_in_words(hashes)[0]
+    found: NDArray[np.bool_] = ((blocks[:, index] & bits) == bits).all(axis=1)
     return found
 
 

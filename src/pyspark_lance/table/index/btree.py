@@ -72,12 +72,12 @@ class BTree:
     ) -> BTree:
         if pages.column("null_count").null_count or pages.column("page_idx").null_count:
             raise CorruptFileError("a page of the B-tree index has no position", where)
-        places = plain_numbers(pages.column("page_idx"))
-        order = np.argsort(places, kind="stable")
+        indices = plain_numbers(pages.column("page_idx"))
+        order = np.argsort(indices, kind="stable")
         num_rows = data.reader.num_rows
-        if not np.array_equal(places[order], np.arange(-(-num_rows // page_rows))):
+        if not np.array_equal(indices[order], np.arange(-(-num_rows // page_rows))):
             raise CorruptFileError(
-                f"the B-tree index lists {len(places)} pages for {num_rows} rows", where
+                f"the B-tree index lists {len(indices)} pages for {num_rows} rows", where
             )
         pages = pages.take(plain_array(order))
         minimum, maximum = pages.column("min"), pages.column("max")
@@ -132,10 +132,10 @@ class BTree:
             starts, ends = self._ends_of(some)
             (values,) = self._read_columns(("values",), starts, ends)
             self._check_values(some, ends - starts, values)
-            places = _places_of(numbers, to_predicate_type(values, self.field))
+            indices = _indices_of(numbers, to_predicate_type(values, self.field))
             # The selected pages need not be adjacent.
             skipped = starts - (np.cumsum(ends - starts) - (ends - starts))
-            found.append(places + skipped[places // self.page_rows])
+            found.append(indices + skipped[indices // self.page_rows])
             if sum(map(len, found)) > most_rows:
                 return None
         return self._ids_at(np.concatenate(found))
@@ -222,7 +222,7 @@ class BTree:
             )
 
 
-def _places_of(numbers: NDArray[np.int64], values: pa.Array) -> NDArray[np.int64]:
+def _indices_of(numbers: NDArray[np.int64], values: pa.Array) -> NDArray[np.int64]:
     """Return the positions of ascending ``numbers`` in ascending values after nulls."""
     present = values.slice(values.null_count)
     stored = plain_numbers(as_integers(present)) if not present.null_count else np.empty(0)
@@ -308,9 +308,9 @@ def sort_order(values: pa.Array, *, stable: bool = False) -> NDArray[np.int64]:
     if not values.null_count:
         return _order_of(values, stable)
     is_null = np.asarray(values.is_null())
-    places = np.flatnonzero(~is_null)
+    indices = np.flatnonzero(~is_null)
     order = _order_of(values.drop_null(), stable)
-    return np.concatenate([np.flatnonzero(is_null), places[order]])
+    return np.concatenate([np.flatnonzero(is_null), indices[order]])
 
 
 def comparable(values: pa.Array) -> list[NDArray[Any]]:
@@ -325,10 +325,10 @@ def comparable(values: pa.Array) -> list[NDArray[Any]]:
         numbers = _as_numbers(present)
     else:
         encoded = values.dictionary_encode()
-        places = np.empty(len(encoded.dictionary), np.int64)
-        places[sort_order(encoded.dictionary)] = np.arange(len(places))
+        indices = np.empty(len(encoded.dictionary), np.int64)
+        indices[sort_order(encoded.dictionary)] = np.arange(len(indices))
         codes = encoded.indices if missing is None else pc.fill_null(encoded.indices, 0)
-        numbers = places[plain_numbers(codes)] if len(places) else np.zeros(len(values), np.int64)
+        numbers = indices[plain_numbers(codes)] if len(indices) else np.zeros(len(values), np.int64)
     assert numbers is not None, "values are numbers, or have become some"
     return [numbers] if missing is None else [~missing, np.where(missing, 0, numbers)]
 

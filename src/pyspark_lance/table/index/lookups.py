@@ -379,9 +379,9 @@ def _locate_rows(
     fragments = addresses >> np.uint64(OFFSET_BITS)
     numbers = np.fromiter(covered, np.uint64, len(covered))
     addresses = addresses[np.isin(fragments, numbers)]
-    places = np.searchsorted(numbers, addresses >> np.uint64(OFFSET_BITS))
+    indices = np.searchsorted(numbers, addresses >> np.uint64(OFFSET_BITS))
     lengths = np.array([lookups.lengths[number] for number in numbers.tolist()], np.uint64)
-    if (addresses & np.uint64((1 << OFFSET_BITS) - 1) >= lengths[places]).any():
+    if (addresses & np.uint64((1 << OFFSET_BITS) - 1) >= lengths[indices]).any():
         raise CorruptFileError("it names rows beyond the end of a fragment")
     return addresses
 

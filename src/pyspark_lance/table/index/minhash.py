@@ -151,7 +151,7 @@ class Signer:
         self._last = drawn[2 * options.num_hashes :] | np.uint64(1)
 
     def sign(self, texts: pa.Array) -> tuple[NDArray[np.intp], Signatures]:
-        """Return the places of the texts that have words, and their signatures.
+        """Return the indices of the texts that have words, and their signatures.
 
         The signatures have shape (n, num_hashes).
         """
@@ -172,13 +172,13 @@ class Signer:
         tokens = self._tokenizer.tokenize(texts)
         encoded = [term.encode() + bytes([_SEPARATOR]) for term in tokens.terms]
         sizes = np.array([len(term) for term in encoded], np.int64)
-        places = np.cumsum(sizes) - sizes
+        indices = np.cumsum(sizes) - sizes
         dictionary = np.frombuffer(b"".join(encoded), np.uint8)
         lengths = sizes[tokens.codes]
         ends = np.cumsum(lengths)
         starts = ends - lengths
         total = int(ends[-1]) if len(ends) else 0
-        data = dictionary[np.arange(total) + np.repeat(places[tokens.codes] - starts, lengths)]
+        data = dictionary[np.arange(total) + np.repeat(indices[tokens.codes] - starts, lengths)]
         # The first word of each run; a shorter text is one run.
         words = self.options.shingle_words
         rows, firsts, counts = np.unique(tokens.rows, return_index=True, return_counts=True)

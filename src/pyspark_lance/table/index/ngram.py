@@ -81,17 +81,17 @@ class NgramIndex:
             return None
         if not np.isin(wanted, self.tokens).all():
             return np.empty(0, np.uint64)
-        places = np.searchsorted(self.tokens, wanted)
+        indices = np.searchsorted(self.tokens, wanted)
         try:
-            lists = self.file.take("posting_list", places[:_MAX_LISTS], max_bytes=_MAX_BYTES)
+            lists = self.file.take("posting_list", indices[:_MAX_LISTS], max_bytes=_MAX_BYTES)
         except BatchTooLargeError:
             return None
         rows = BitMap64.intersection(*(self._parse(one.as_buffer()) for one in lists))
         return np.array(rows, np.uint64) if len(rows) <= limits.most_rows else None
 
-    def rows_at(self, places: NDArray[np.int64]) -> list[BitMap64]:
+    def rows_at(self, indices: NDArray[np.int64]) -> list[BitMap64]:
         """Read the row ids or addresses of the rows with some tokens, by the indices of these."""
-        return [self._parse(one.as_buffer()) for one in self.file.take("posting_list", places)]
+        return [self._parse(one.as_buffer()) for one in self.file.take("posting_list", indices)]
 
     def _parse(self, stored: pa.Buffer | None) -> BitMap64:
         try:

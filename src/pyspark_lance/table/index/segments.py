@@ -268,13 +268,13 @@ def _map_group(addresses: NDArray[np.uint64], group: ReuseGroup) -> NDArray[np.u
     if not len(before):
         return addresses[~is_old]
     requested = addresses[is_old]
-    places = np.searchsorted(before, requested)
-    places = places[before[np.minimum(places, len(before) - 1)] == requested]
+    indices = np.searchsorted(before, requested)
+    indices = indices[before[np.minimum(indices, len(before) - 1)] == requested]
     lengths = np.array([new.physical_rows for new in group.new_fragments], np.int64)
     ends = np.cumsum(lengths)
-    which = np.searchsorted(ends, places, "right")
+    which = np.searchsorted(ends, indices, "right")
     ids = np.array([new.id for new in group.new_fragments], np.uint64)
-    offsets = (places - (ends - lengths)[which]).astype(np.uint64)
+    offsets = (indices - (ends - lengths)[which]).astype(np.uint64)
     return np.concatenate([addresses[~is_old], ids[which] << np.uint64(OFFSET_BITS) | offsets])
 
 

@@ -143,10 +143,10 @@ class ZoneMap:
     def _where(self, mask: NDArray[np.bool_]) -> ZoneMap:
         if mask.all():
             return self
-        places = plain_array(np.flatnonzero(mask))
+        indices = plain_array(np.flatnonzero(mask))
         return ZoneMap(
-            self.minimum.take(places),
-            self.maximum.take(places),
+            self.minimum.take(indices),
+            self.maximum.take(indices),
             self.null_count[mask],
             self.nan_count[mask],
             self.fragment_id[mask],
@@ -271,12 +271,12 @@ def zone_slices(
     starts = np.sort(np.concatenate(cuts), kind="stable")
     is_last = np.append(starts[1:] != starts[:-1], True)
     starts = starts[is_last & (starts < rows.total)]
-    place = np.searchsorted(rows.starts, starts, "right") - 1
-    bounds = {path: known.take(place) for path, known in lineage.items()}
+    index = np.searchsorted(rows.starts, starts, "right") - 1
+    bounds = {path: known.take(index) for path, known in lineage.items()}
     bounds |= {path: column.at(starts) for path, column in columns.items()}
     keep = parts_that_can_match(predicate, bounds, len(starts))
     titles = frozenset().union(*(column.titles for column in columns.values()))
-    return _slices(rows, starts, place, keep), frozenset() if keep.all() else titles
+    return _slices(rows, starts, index, keep), frozenset() if keep.all() else titles
 
 
 def zoned_columns(snapshot: Snapshot) -> tuple[str, ...]:
@@ -302,13 +302,13 @@ class _Rows:
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) if len(ends) else ends
         return cls(fragments, starts, int(ends[-1]) if len(ends) else 0)
 
-    def places_of(self, fragment_ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def indices_of(self, fragment_ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the index of each fragment; negative for missing ones."""
         own = self.fragments.ids.astype(np.uint64)
         order = np.argsort(own)
         at = np.searchsorted(own, fragment_ids, sorter=order)
-        places = order[np.minimum(at, len(own) - 1)]
-        return np.where(own[places] == fragment_ids, places, _NO_PLACE)
+        indices = order[np.minimum(at, len(own) - 1)]
+        return np.where(own[indices] == fragment_ids, indices, _NO_PLACE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,9 +330,9 @@ class ColumnZones:
 
     def at(self, rows: NDArray[np.int64]) -> Bounds:
         """Return the bounds of the zones of ``rows``."""
-        place = np.searchsorted(self.starts, rows, "right") - 1
-        is_inside = (place >= 0) & (rows < self.stops[np.maximum(place, 0)])
-        return self.bounds.take(np.where(is_inside, place, _NO_PLACE))
+        index = np.searchsorted(self.starts, rows, "right") - 1
+        is_inside = (index >= 0) & (rows < self.stops[np.maximum(index, 0)])
+        return self.bounds.take(np.where(is_inside, index, _NO_PLACE))
 
 
 def column_zones(
@@ -389,17 +389,17 @@ def _locate_zones(
     zones: ZoneMap, bounds: Bounds, rows: _Rows, covered: BitMap, title: str
 ) -> ColumnZones:
     """Return the zones of covered fragments in ``rows``."""
-    places = rows.places_of(zones.fragment_id)
+    indices = rows.indices_of(zones.fragment_id)
     ids = np.fromiter(covered, np.uint64, len(covered))
-    chosen = np.flatnonzero((places >= 0) & np.isin(zones.fragment_id, ids))
-    places = places[chosen]
-    lengths = rows.fragments.columns.physical_rows[places]
+    chosen = np.flatnonzero((indices >= 0) & np.isin(zones.fragment_id, ids))
+    indices = indices[chosen]
+    lengths = rows.fragments.columns.physical_rows[indices]
     starts = np.minimum(zones.start[chosen].astype(np.int64), lengths)
     stops = np.minimum(zones.end[chosen].astype(np.int64), lengths)
-    first = rows.starts[places]
+    first = rows.starts[indices]
     nulls = zones.null_count[chosen].astype(np.int64)
     # The zones of deleted rows are unknown: each may have lost all of them.
-    lost = rows.fragments.columns.num_deleted_rows[places]
+    lost = rows.fragments.columns.num_deleted_rows[indices]
     values = stops - starts - nulls - zones.nan_count[chosen].astype(np.int64) - lost
     return ColumnZones(
         first + starts,
@@ -423,15 +423,15 @@ def _join_bounds(parts: Sequence[Bounds]) -> Bounds:
 
 
 def _slices(
-    rows: _Rows, starts: NDArray[np.int64], place: NDArray[np.int64], keep: NDArray[np.bool_]
+    rows: _Rows, starts: NDArray[np.int64], index: NDArray[np.int64], keep: NDArray[np.bool_]
 ) -> Slices:
     """Return the kept parts as splits."""
     stops = np.append(starts[1:], rows.total)
     # Adjacent kept parts of one fragment are merged.
-    joins = keep[1:] & keep[:-1] & (place[1:] == place[:-1])
+    joins = keep[1:] & keep[:-1] & (index[1:] == index[:-1])
     begins = keep & ~np.concatenate([[False], joins])
     ends = keep & ~np.concatenate([joins, [False]])
-    numbers, first, count = np.unique(place[begins], return_index=True, return_counts=True)
+    numbers, first, count = np.unique(index[begins], return_index=True, return_counts=True)
     fragments, origins = rows.fragments.take(numbers), rows.starts[numbers]
     firsts, lasts = starts[begins], stops[ends]
     slices = Slices(fragments, firsts[first] - origins, lasts[first] - origins)

@@ -551,14 +551,14 @@ def _named_rows(file: IndexFile, next_row_id: int) -> Iterator[NDArray[np.uint64
         yield from _numbers(nulls, next_row_id)
 
 
-def _row_sets(file: IndexFile, places: NDArray[np.int64]) -> list[dict[int, BitMap]]:
+def _row_sets(file: IndexFile, indices: NDArray[np.int64]) -> list[dict[int, BitMap]]:
     """Read row sets; if they are large, unite those of each half."""
-    sets = read_row_sets(file, places, max_bytes=_SET_BYTES_AT_ONCE)
+    sets = read_row_sets(file, indices, max_bytes=_SET_BYTES_AT_ONCE)
     if sets is not None:
         return sets
-    if len(places) == 1:
+    if len(indices) == 1:
         raise UnsupportedFeatureError("a row set of an index is too large to read", file.where)
-    halves = np.array_split(places, 2)
+    halves = np.array_split(indices, 2)
     return [union_of(_row_sets(file, half)) for half in halves]
 
 

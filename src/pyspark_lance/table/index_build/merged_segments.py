@@ -47,7 +47,7 @@ class RowSorter(ExternalSorter):
     def __init__(
         self, data_type: pa.DataType, most_rows: int = MAX_ROWS, most_bytes: int = MAX_SORT_BYTES
     ) -> None:
-        super().__init__(_places, most_rows, most_bytes)
+        super().__init__(_sort_indices, most_rows, most_bytes)
         self._schema = pa.schema([pa.field(VALUES, data_type), pa.field(IDS, pa.uint64())])
 
     def add(self, values: pa.Array, ids: NDArray[np.uint64]) -> None:
@@ -58,10 +58,10 @@ class RowSorter(ExternalSorter):
 
 def merge_by_value(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """The rows of sorted streams, sorted; a batch of each is in memory at a time."""
-    return merge_streams(streams, _places)
+    return merge_streams(streams, _sort_indices)
 
 
-def _places(rows: pa.RecordBatch) -> NDArray[np.int64]:
+def _sort_indices(rows: pa.RecordBatch) -> NDArray[np.int64]:
     return sort_order(rows.column(VALUES), stable=True)
 
 
@@ -160,13 +160,13 @@ def _rows_of_sets(
     size = sum(entry.file_sizes.values()) // max(1, len(keys))
     step = max(1, _MERGED_BYTES // max(64, size) // num_segments)
     for first in range(0, len(keys), step):
-        places = order[first : first + step]
-        sets = read_row_sets(file, places, max_bytes=None)
-        for place, rows in zip(places.tolist(), sets or (), strict=True):
+        indices = order[first : first + step]
+        sets = read_row_sets(file, indices, max_bytes=None)
+        for index, rows in zip(indices.tolist(), sets or (), strict=True):
             for addresses in (numbers_of({high: rows[high]}) for high in sorted(rows)):
                 for start in range(0, len(addresses), _BATCH_ROWS):
                     some = addresses[start : start + _BATCH_ROWS]
-                    yield keys.take(plain_array(np.full(len(some), place))), some
+                    yield keys.take(plain_array(np.full(len(some), index))), some
 
 
 class LiveRows:
@@ -185,16 +185,16 @@ class LiveRows:
                 deleted.append((np.uint64(fragment.id) << _SHIFT) | rows.to_array().astype("u8"))
         self._deleted = np.concatenate(deleted) if deleted else np.empty(0, np.uint64)
 
-    def place_of(
+    def indices_of(
         self, addresses: NDArray[np.uint64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Return which addresses are in the fragments, and the place of each by ascending ids."""
+        """Return which addresses are in the fragments, and the index of each by ascending ids."""
         if not len(self._ids):
             nothing = np.zeros(len(addresses), np.bool_)
             return nothing, nothing.astype(np.int64)
         numbers = addresses >> _SHIFT
-        places = np.minimum(np.searchsorted(self._ids, numbers), len(self._ids) - 1)
-        return self._ids[places] == numbers, places
+        indices = np.minimum(np.searchsorted(self._ids, numbers), len(self._ids) - 1)
+        return self._ids[indices] == numbers, indices
 
     def ranks_of(self, addresses: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return how many live rows of its fragment are before each of some live rows."""
@@ -204,10 +204,10 @@ class LiveRows:
 
     def are_among(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which of some addresses are live; shape (n,)."""
-        is_live, places = self.place_of(addresses)
+        is_live, indices = self.indices_of(addresses)
         if not len(self._ids):
             return is_live
-        if (is_live & (addresses & _OFFSETS >= self._lengths[places])).any():
+        if (is_live & (addresses & _OFFSETS >= self._lengths[indices])).any():
             raise CorruptFileError("an index names rows beyond the end of a fragment")
         if len(self._deleted):
             at = np.minimum(np.searchsorted(self._deleted, addresses), len(self._deleted) - 1)
@@ -272,13 +272,13 @@ class _Moves:
             raise CorruptFileError("compacted fragments have other rows than their sources")
 
     def apply(self, addresses: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Return the places of rows that were not deleted, and their new addresses."""
-        is_moved, places = self._from.place_of(addresses)
+        """Return the indices of rows that were not deleted, and their new addresses."""
+        is_moved, indices = self._from.indices_of(addresses)
         is_live = self._from.are_among(addresses)
         own = np.flatnonzero(is_moved & is_live)
         found = addresses.copy()
         if len(own):
-            rows = self._firsts[places[own]] + self._from.ranks_of(addresses[own])
+            rows = self._firsts[indices[own]] + self._from.ranks_of(addresses[own])
             which = np.searchsorted(self._ends, rows, "right")
             starts = np.concatenate([[0], self._ends[:-1]])
             offsets = (rows - starts[which]).astype(np.uint64)

@@ -91,9 +91,9 @@ def _sign_rows(
     signer = Signer(options)
     for texts, ids in rows:
         for first in range(0, len(texts), _TEXTS_AT_ONCE):
-            places, signatures = signer.sign(texts.slice(first, _TEXTS_AT_ONCE))
-            if len(places):
-                yield ids[first + places], signatures
+            indices, signatures = signer.sign(texts.slice(first, _TEXTS_AT_ONCE))
+            if len(indices):
+                yield ids[first + indices], signatures
 
 
 class _PageEnds:

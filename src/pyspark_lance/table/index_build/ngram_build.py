@@ -172,7 +172,7 @@ class NgramPostings(SortedRuns):
 
 def merge_postings(streams: Iterable[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """The rows of each token of several streams, which have their tokens ascending."""
-    return _as_batches(_join_batches(merge_streams(list(streams), _places)))
+    return _as_batches(_join_batches(merge_streams(list(streams), _sort_indices)))
 
 
 def stored_postings(
@@ -185,10 +185,10 @@ def stored_postings(
 
     def pairs() -> Iterator[tuple[int, BitMap64]]:
         for first in range(0, len(index.tokens), step):
-            places = np.arange(first, min(first + step, len(index.tokens)))
-            for place, rows in zip(places, index.rows_at(places), strict=True):
+            indices = np.arange(first, min(first + step, len(index.tokens)))
+            for number, rows in zip(indices, index.rows_at(indices), strict=True):
                 _, names = current.of(np.array(rows, np.uint64))
-                yield int(index.tokens[place]), BitMap64(names)
+                yield int(index.tokens[number]), BitMap64(names)
 
     return _as_batches(pairs())
 
@@ -242,5 +242,5 @@ def _batch(tokens: list[int], stored: list[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
-def _places(rows: pa.RecordBatch) -> NDArray[np.int64]:
+def _sort_indices(rows: pa.RecordBatch) -> NDArray[np.int64]:
     return np.argsort(plain_numbers(rows.column(TOKENS)), kind="stable")

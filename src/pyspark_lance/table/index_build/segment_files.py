@@ -346,7 +346,7 @@ class _Zones:
         cuts, zones = self._cutter.cut(addresses)
         is_null = plain_numbers(values.is_null())
         note_nulls(self.nulls, addresses[is_null])
-        places = np.cumsum(~is_null)
+        indices = np.cumsum(~is_null)
         bits = bits_of(hashes_of(values.drop_null()), self._blocks)
         stops = np.append(cuts[1:], len(addresses)).tolist()
         for start, stop, zone in zip(cuts.tolist(), stops, zones.tolist(), strict=True):
@@ -355,8 +355,8 @@ class _Zones:
                 self._zone, self._first = zone, int(addresses[start])
             self._last = int(addresses[stop - 1])
             self._has_null |= bool(is_null[start:stop].any())
-            first = int(places[start - 1]) if start else 0
-            self._bits[bits[first : int(places[stop - 1])]] = True
+            first = int(indices[start - 1]) if start else 0
+            self._bits[bits[first : int(indices[stop - 1])]] = True
 
     def _finish_zone(self) -> None:
         if not self._zone:

@@ -170,7 +170,7 @@ class TextPostings(SortedRuns):
             return map(_as_terms, self._sort_tokens()) if self._held else iter(())
         self._spill()
         streams = [*self._stored, *self.streams()]
-        return map(_as_terms, _whole_terms(merge_streams(streams, _places)))
+        return map(_as_terms, _whole_terms(merge_streams(streams, _sort_indices)))
 
     def _tokenize(self) -> None:
         if not self._texts:
@@ -375,7 +375,7 @@ def _lists(offsets: NDArray[np.int64], values: _Words) -> pa.Array:
     return pa.LargeListArray.from_arrays(plain_array(offsets.astype(np.int64)), plain_array(values))
 
 
-def _places(rows: pa.RecordBatch) -> NDArray[np.int64]:
+def _sort_indices(rows: pa.RecordBatch) -> NDArray[np.int64]:
     return plain_numbers(pc.array_sort_indices(rows.column(_TERM))).astype(np.int64)
 
 

@@ -468,15 +468,15 @@ def _wanted_segment(
         takes = _small_segments(snapshot, entries, column, joined_rows)
     if not missing and len(takes) < 2:
         return None
-    place = ModelLocation(entries[-1].uuid, entries[-1].base_id)
+    index = ModelLocation(entries[-1].uuid, entries[-1].base_id)
     try:
-        read_model(snapshot.files, place)
+        read_model(snapshot.files, index)
     except UnsupportedFeatureError as error:
         logger.info("the index %r of %s stays as it is: %s", entries[0].name, snapshot.uri, error)
         return None
     taken = frozenset(fragment.id for task in takes for fragment in task.fragments)
     replaced = tuple(task.entry for task in takes)
-    return SegmentRequest(entries[0].name, column, place, missing, taken, takes, replaced)
+    return SegmentRequest(entries[0].name, column, index, missing, taken, takes, replaced)
 
 
 def _small_segments(

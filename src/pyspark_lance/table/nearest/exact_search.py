@@ -272,9 +272,9 @@ class _Block:
         _, group = np.unique(keys.ravel(), return_inverse=True)
         order = np.lexsort((self.row_ids, group))
         ordered = group[order]
-        place = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+        index = np.arange(len(order)) - np.searchsorted(ordered, ordered)
         kept = np.zeros(len(order), np.bool_)
-        kept[order[place < k]] = True
+        kept[order[index < k]] = True
         return kept
 
 

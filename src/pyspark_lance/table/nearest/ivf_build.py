@@ -244,9 +244,9 @@ def _sample_splits(
         return slices
     length = -(-count // _RUNS)
     runs = rng.choice(-(-total // length), -(-count // length), replace=False, shuffle=False)
-    places = (np.sort(runs)[:, None] * length + np.arange(length)).ravel()
-    places = places[places < total]
-    by_slice = np.split(places, np.searchsorted(places, ends[:-1]))
+    indices = (np.sort(runs)[:, None] * length + np.arange(length)).ravel()
+    indices = indices[indices < total]
+    by_slice = np.split(indices, np.searchsorted(indices, ends[:-1]))
     found = []
     for part, end, own in zip(slices, ends.tolist(), by_slice, strict=True):
         offsets = (own - end + part.end).astype(np.uint32)

@@ -422,9 +422,9 @@ class ModelLocation:
     base_id: int | None = None  # Base path of the segment; None for the table itself.
 
 
-def read_model(files: TableFiles, place: ModelLocation) -> IvfModel:
+def read_model(files: TableFiles, location: ModelLocation) -> IvfModel:
     """Read the model of a segment exactly."""
-    store, path = files.locate_index(place.base_id, index_path(place.uuid, INDEX_FILE))
+    store, path = files.locate_index(location.base_id, index_path(location.uuid, INDEX_FILE))
     index = DataFileReader.open(store, path)
     rows = DataFileReader.open(store, f"{path.removesuffix(INDEX_FILE)}{ROWS_FILE}")
     try:

@@ -108,14 +108,14 @@ class _RowsByAddress:
     ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         if not len(self._ids):
             return addresses, np.zeros(len(addresses), np.bool_)
-        owners, places = fragment_ids(addresses), offsets(addresses)
+        owners, indices = fragment_ids(addresses), offsets(addresses)
         found = np.minimum(np.searchsorted(self._ids, owners), len(self._ids) - 1)
-        is_live = (self._ids[found] == owners) & (places < self._num_rows[found])
+        is_live = (self._ids[found] == owners) & (indices < self._num_rows[found])
         for fragment in self._with_deletions:
             own = np.flatnonzero((owners == fragment.id) & is_live)
             deleted = self._vector(fragment) if len(own) else None
             if deleted is not None:
-                is_live[own] = ~deleted.contains_each(places[own])
+                is_live[own] = ~deleted.contains_each(indices[own])
         return addresses, is_live
 
     def _vector(self, fragment: Fragment) -> DeletionVector | None:
@@ -135,9 +135,9 @@ class _Matching:
         self._bits = {one.id: np.zeros(-(-one.physical_rows // 8), np.uint8) for one in fragments}
         for batch in scan.run():
             addresses = plain_numbers(batch.column(batch.schema.names.index(ROW_ADDRESS)))
-            owners, places = fragment_ids(addresses), offsets(addresses)
+            owners, indices = fragment_ids(addresses), offsets(addresses)
             for number in np.unique(owners).tolist():
-                own = places[owners == number]
+                own = indices[owners == number]
                 np.bitwise_or.at(self._bits[number], own >> 3, _bit(own))
 
     @property
@@ -147,13 +147,13 @@ class _Matching:
 
     def contains(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which of these addresses match."""
-        owners, places = fragment_ids(addresses), offsets(addresses)
+        owners, indices = fragment_ids(addresses), offsets(addresses)
         found = np.zeros(len(addresses), np.bool_)
         for number in np.unique(owners).tolist():
             bits = self._bits.get(number)
             if bits is not None:
-                own = (owners == number) & (places >> 3 < len(bits))
-                found[own] = (bits[places[own] >> 3] & _bit(places[own])) > 0
+                own = (owners == number) & (indices >> 3 < len(bits))
+                found[own] = (bits[indices[own] >> 3] & _bit(indices[own])) > 0
         return found
 
 
@@ -173,8 +173,8 @@ def _matching_rows(matching: MatchingScan, fragments: tuple[Fragment, ...]) -> _
     return found
 
 
-def _bit(places: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
-    return np.left_shift(np.uint8(1), (places & 7).astype(np.uint8))
+def _bit(indices: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
+    return np.left_shift(np.uint8(1), (indices & 7).astype(np.uint8))
 
 
 _ROW_ID: Final = "_rowid"

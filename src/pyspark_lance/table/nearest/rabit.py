@@ -213,9 +213,9 @@ def _runs_of(blocks: _Bytes, num_bits: int) -> _Bytes:
     if num_bits == low_bits:
         return runs
     # Highest bits: byte b % 8 has those of the numbers b of each run, two bits for a run.
-    place = np.arange(_RUN)
-    top = blocks[:, :, 8 * low_bits :][:, :, None, place % 8]
-    shifts = (2 * np.arange(4)[:, None] + place // 8).astype(np.uint8)
+    index = np.arange(_RUN)
+    top = blocks[:, :, 8 * low_bits :][:, :, None, index % 8]
+    shifts = (2 * np.arange(4)[:, None] + index // 8).astype(np.uint8)
     return runs | (((top >> shifts) & 1) << np.uint8(low_bits))
 
 
@@ -285,8 +285,8 @@ def _nibble_sums(query: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     numbers = query.reshape(-1, 4)
     sums = np.zeros((len(numbers), 1), np.float32)
-    for place in (3, 2, 1, 0):
-        sums = np.stack([sums, sums + numbers[:, [place]]], axis=2).reshape(len(numbers), -1)
+    for index in (3, 2, 1, 0):
+        sums = np.stack([sums, sums + numbers[:, [index]]], axis=2).reshape(len(numbers), -1)
     return sums
 
 

@@ -453,7 +453,7 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
     """Return the rows at these addresses, in that order."""
     assert fetch.every is not None
     task = fetch.every
-    wanted, places = np.unique(addresses, return_inverse=True)
+    wanted, indices = np.unique(addresses, return_inverse=True)
     fragments = {one.fragment.id: one.fragment for one in task.slices}
     by_fragment = [
         (fragments[number], offsets) for number, offsets in group_by_fragment(wanted).items()
@@ -479,7 +479,7 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
             f"{len(wanted)} rows were requested by address, but {rows.num_rows} were read",
             where=task.files.table.uri,
         )
-    return take_rows(rows, places)
+    return take_rows(rows, indices)
 
 
 def can_join_files(task: ScanTask) -> bool:
@@ -508,8 +508,8 @@ def _take_together(
     """
     several = [one for _, one in fragments]
     starts = list(accumulate((one.physical_rows for one in several), initial=0))
-    places = {number: place for place, (number, _) in enumerate(fragments)}
-    numbers = [places[fragment.id] for fragment, _ in rows]
+    indices = {number: index for index, (number, _) in enumerate(fragments)}
+    numbers = [indices[fragment.id] for fragment, _ in rows]
     reader = FragmentReader(
         task.files.opened(),
         several[0],

@@ -95,12 +95,12 @@ def write_column_files(
     current: _FragmentColumns | None = None
     try:
         batches = with_blob_bytes(request.table, batches)
-        for fragment_id, places, values in rows_by_fragment(batches):
+        for fragment_id, indices, values in rows_by_fragment(batches):
             if current is None or current.fragment_id != fragment_id:
                 if current is not None:
                     finished.append(current.finish())
                 current = _FragmentColumns(request, store, fragment_id)
-            current.write(places, conform_batch(values, request.columns.fields))
+            current.write(indices, conform_batch(values, request.columns.fields))
         if current is not None:
             finished.append(current.finish())
     except BaseException:
@@ -122,10 +122,10 @@ def rows_by_fragment(
         addresses = plain_numbers(batch.column(position)).astype(np.uint64)
         values = batch.drop_columns([ROW_ADDRESS])
         ids = fragment_ids(addresses)
-        places = offsets(addresses).astype(np.int64)
+        indices = offsets(addresses).astype(np.int64)
         breaks = (np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist()
         for start, end in itertools.pairwise([0, *breaks, len(ids)]):
-            yield int(ids[start]), places[start:end], values.slice(start, end - start)
+            yield int(ids[start]), indices[start:end], values.slice(start, end - start)
 
 
 def filler_row(row: pa.RecordBatch, fields: Sequence[Field], file_version: str) -> pa.RecordBatch:
@@ -162,32 +162,32 @@ class _FragmentColumns:
         self._next = 0
         self._seen = 0
 
-    def write(self, places: NDArray[np.int64], values: pa.RecordBatch) -> None:
+    def write(self, indices: NDArray[np.int64], values: pa.RecordBatch) -> None:
         """Write rows at ascending offsets, and null in between."""
-        steps = np.diff(places, prepend=self._next - 1)
+        steps = np.diff(indices, prepend=self._next - 1)
         if (steps <= 0).any():
-            again = int(places[int(np.flatnonzero(steps <= 0)[0])])
+            again = int(indices[int(np.flatnonzero(steps <= 0)[0])])
             raise InvalidInputError(
                 f"row {again} of fragment {self.fragment_id} is repeated or out of order",
                 hint="each row needs exactly one value",
             )
-        if int(places[-1]) >= self._rows.physical:
+        if int(indices[-1]) >= self._rows.physical:
             raise InvalidInputError(
-                f"row {int(places[-1])} of fragment {self.fragment_id}, which has "
+                f"row {int(indices[-1])} of fragment {self.fragment_id}, which has "
                 f"{self._rows.physical} rows"
             )
-        self._seen += len(places)
+        self._seen += len(indices)
         values = pa.RecordBatch.from_arrays(values.columns, schema=self._arrow)
         self._filler = self._filler or self._stand_in(values.slice(0, 1))
-        self._fill(int(places[0]))
-        first, last = self._next, int(places[-1]) + 1
-        if last - first != len(places):
+        self._fill(int(indices[0]))
+        first, last = self._next, int(indices[-1]) + 1
+        if last - first != len(indices):
             # Gaps inside a batch may be long, too.
             start = 0
-            for cut in (np.flatnonzero(np.diff(places) > _GAP_ROWS) + 1).tolist():
-                self._write_spread(places[start:cut], values.slice(start, cut - start))
+            for cut in (np.flatnonzero(np.diff(indices) > _GAP_ROWS) + 1).tolist():
+                self._write_spread(indices[start:cut], values.slice(start, cut - start))
                 start = cut
-            self._write_spread(places[start:], values.slice(start))
+            self._write_spread(indices[start:], values.slice(start))
         else:
             self._writer.write(values)
             self._next = last
@@ -209,13 +209,13 @@ class _FragmentColumns:
         with contextlib.suppress(Exception):  # the first error is the one to report
             self._writer.abort()
 
-    def _write_spread(self, places: NDArray[np.int64], values: pa.RecordBatch) -> None:
-        self._fill(int(places[0]))
-        first, last = self._next, int(places[-1]) + 1
+    def _write_spread(self, positions: NDArray[np.int64], values: pa.RecordBatch) -> None:
+        self._fill(int(positions[0]))
+        first, last = self._next, int(positions[-1]) + 1
         assert self._filler is not None
         # Row 0 of the source is the filler.
         indices = np.zeros(last - first, dtype=np.int64)
-        indices[places - first] = np.arange(1, len(places) + 1)
+        indices[positions - first] = np.arange(1, len(positions) + 1)
         self._writer.write(take_rows(join_batches([self._filler, values]), indices))
         self._next = last
 

@@ -301,8 +301,8 @@ class SharedRows:
             self._decode(wanted, reader, part, len(offsets))
         if wanted is None or wanted.rows is None:
             return reader.take(part.fields, part.column_of, offsets, max_bytes=max_bytes)
-        places = np.searchsorted(wanted.offsets, offsets)
-        return take_rows(wanted.rows, places)
+        indices = np.searchsorted(wanted.offsets, offsets)
+        return take_rows(wanted.rows, indices)
 
     def drop(self) -> None:
         """Drop rows and files."""

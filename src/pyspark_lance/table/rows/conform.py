@@ -114,8 +114,8 @@ def _scatter(values: pa.Array, is_there: NDArray[np.bool_]) -> pa.Array:
     """Return an array with ``values`` at the true positions, in order, and null elsewhere."""
     if not len(values):
         return pa.nulls(len(is_there), values.type)
-    places = np.maximum(np.cumsum(is_there) - 1, 0)
-    return take_values(values, pa.array(places, mask=~is_there))
+    indices = np.maximum(np.cumsum(is_there) - 1, 0)
+    return take_values(values, pa.array(indices, mask=~is_there))
 
 
 def _maps(array: pa.MapArray, target: pa.MapType, convert: _ConvertPart) -> pa.Array:

@@ -164,9 +164,9 @@ class DescribedBlobs:
         for number, name in enumerate(names):
             rows = order[bounds[number] : bounds[number + 1]]
             pieces.append(self._fetch(name, plain.take(pa.array(rows)), path))
-        places = np.empty(len(order), np.int64)
-        places[order] = np.arange(len(order))
-        return pa.concat_arrays(pieces).take(pa.array(places))
+        indices = np.empty(len(order), np.int64)
+        indices[order] = np.arange(len(order))
+        return pa.concat_arrays(pieces).take(pa.array(indices))
 
     def _fetch(self, uri: str, descriptors: pa.StructArray, path: str) -> pa.Array:
         where = f"column {path}, of {uri}"

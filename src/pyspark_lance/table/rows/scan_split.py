@@ -94,29 +94,29 @@ class Slices(Sequence[ScanSplit]):
     def num_rows(self) -> NDArray[np.int64]:
         """Return the number of rows of each split, including deleted ones."""
         rows = self.ends - self.starts
-        for place, offsets in self.offsets.items():
-            rows[place] = len(offsets)
+        for index, offsets in self.offsets.items():
+            rows[index] = len(offsets)
         return rows
 
     def __len__(self) -> int:
         return len(self.starts)
 
     @overload
-    def __getitem__(self, place: int) -> ScanSplit: ...
+    def __getitem__(self, index: int) -> ScanSplit: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Slices: ...
+    def __getitem__(self, index: slice) -> Slices: ...
 
-    def __getitem__(self, place: int | slice) -> ScanSplit | Slices:
-        if isinstance(place, slice):
-            return self.take(place)
-        place = range(len(self))[place]
-        return self._slice(place, self.fragments[place])
+    def __getitem__(self, index: int | slice) -> ScanSplit | Slices:
+        if isinstance(index, slice):
+            return self.take(index)
+        index = range(len(self))[index]
+        return self._slice(index, self.fragments[index])
 
     def __iter__(self) -> Iterator[ScanSplit]:
         return map(self._slice, range(len(self)), self.fragments)
 
-    def _slice(self, place: int, fragment: Fragment) -> ScanSplit:
+    def _slice(self, index: int, fragment: Fragment) -> ScanSplit:
         if len(self.lineage) < len(_FIELDS_OF):
             # Hot path: dataclasses.replace is six times slower.
             fragment = Fragment(
@@ -128,8 +128,8 @@ class Slices(Sequence[ScanSplit]):
                 fragment.created_at if CREATED_AT in self.lineage else None,
                 fragment.last_updated_at if LAST_UPDATED_AT in self.lineage else None,
             )
-        start, end = int(self.starts[place]), int(self.ends[place])
-        return ScanSplit(fragment, start, end, self.offsets.get(place))
+        start, end = int(self.starts[index]), int(self.ends[index])
+        return ScanSplit(fragment, start, end, self.offsets.get(index))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Slices | tuple | list):
@@ -142,15 +142,15 @@ class Slices(Sequence[ScanSplit]):
     def __repr__(self) -> str:
         return f"Slices.of({list(self)!r})"
 
-    def take(self, places: NDArray[np.int64] | slice) -> Slices:
-        """Return the splits at ``places``, in that order."""
+    def take(self, indices: NDArray[np.int64] | slice) -> Slices:
+        """Return the splits at ``indices``, in that order."""
         offsets = {}
         if self.offsets:
-            chosen = np.arange(len(self))[places].tolist()
-            numbered = ((n, self.offsets.get(place)) for n, place in enumerate(chosen))
+            chosen = np.arange(len(self))[indices].tolist()
+            numbered = ((n, self.offsets.get(index)) for n, index in enumerate(chosen))
             offsets = {n: rows for n, rows in numbered if rows is not None}
-        fragments = self.fragments.take(places)
-        return Slices(fragments, self.starts[places], self.ends[places], offsets, self.lineage)
+        fragments = self.fragments.take(indices)
+        return Slices(fragments, self.starts[indices], self.ends[indices], offsets, self.lineage)
 
     def with_offsets(self, offsets: Mapping[int, OffsetSet]) -> Slices:
         """Restrict splits, by index, to some rows; drop splits without any."""

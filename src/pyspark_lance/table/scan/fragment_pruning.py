@@ -81,21 +81,21 @@ def choose(snapshot: Snapshot, predicate: Predicate | None) -> PrunedSplits:
     }
     if not bounds:
         return _indexed_slices(snapshot, predicate, fragments, {})
-    places = np.flatnonzero(parts_that_can_match(predicate, bounds, len(fragments)))
-    possible = fragments.take(places)
+    indices = np.flatnonzero(parts_that_can_match(predicate, bounds, len(fragments)))
+    possible = fragments.take(indices)
     addresses = _candidate_addresses(snapshot, predicate, possible)
     if addresses is None:
-        left = {path: known.take(places) for path, known in bounds.items()}
+        left = {path: known.take(indices) for path, known in bounds.items()}
         return _indexed_slices(snapshot, predicate, possible, left)
     by_fragment = group_by_fragment(addresses)
     named_ids = np.fromiter(by_fragment, np.int64, len(by_fragment))
     whole = Slices.whole(possible.take(np.flatnonzero(np.isin(possible.ids, named_ids))))
     offsets = {}
-    for place, (number, rows) in enumerate(
+    for index, (number, rows) in enumerate(
         zip(whole.fragments.ids.tolist(), whole.ends.tolist(), strict=True)
     ):
         inside = by_fragment[number]
-        offsets[place] = OffsetSet.of(np.unique(inside[inside < rows]))
+        offsets[index] = OffsetSet.of(np.unique(inside[inside < rows]))
     return PrunedSplits(whole.with_offsets(offsets))
 
 
@@ -119,23 +119,23 @@ def _indexed_slices(
         return PrunedSplits(slices, zone_maps)
     known = np.flatnonzero(np.isin(slices.fragments.ids, candidates.fragments.astype(np.int64)))
     narrowed = {
-        place: offsets
-        for place in known.tolist()
-        if (offsets := _candidate_offsets(slices, place, candidates)) is not None
+        index: offsets
+        for index in known.tolist()
+        if (offsets := _candidate_offsets(slices, index, candidates)) is not None
     }
     left = slices.with_offsets(narrowed)
     is_narrower = int(left.num_rows.sum()) < num_rows
     return PrunedSplits(left, zone_maps | candidates.indices if is_narrower else zone_maps)
 
 
-def _candidate_offsets(slices: Slices, place: int, candidates: Candidates) -> OffsetSet | None:
+def _candidate_offsets(slices: Slices, index: int, candidates: Candidates) -> OffsetSet | None:
     """Return the only rows of a split that can match; None if they are too many."""
-    offsets = candidates.offsets_of(int(slices.fragments.ids[place]))
-    first, last = np.searchsorted(offsets, (slices.starts[place], slices.ends[place]))
+    offsets = candidates.offsets_of(int(slices.fragments.ids[index]))
+    first, last = np.searchsorted(offsets, (slices.starts[index], slices.ends[index]))
     rows = OffsetSet.of(offsets[first:last])
-    if place in slices.offsets:
-        rows = rows.both(slices.offsets[place])
-    return None if len(rows) > _MAX_SHARE * slices.num_rows[place] else rows
+    if index in slices.offsets:
+        rows = rows.both(slices.offsets[index])
+    return None if len(rows) > _MAX_SHARE * slices.num_rows[index] else rows
 
 
 def counted_fragments(snapshot: Snapshot) -> Fragments:

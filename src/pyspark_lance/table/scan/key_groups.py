@@ -107,8 +107,8 @@ def plan_key_grouped(
     order = np.argsort(numbers, kind="stable")
     slices = slices.take(order)
     tasks = scan_tasks(snapshot, request, slices, numbers[order])
-    place = {int(number): at for at, number in enumerate(slices.fragments.ids.tolist())}
-    first = order[[place[task.slices[0].fragment.id] for task in tasks]]
+    index = {int(number): at for at, number in enumerate(slices.fragments.ids.tolist())}
+    first = order[[index[task.slices[0].fragment.id] for task in tasks]]
     return KeyGroupedTasks(
         tuple(known), tuple(own.take(plain_array(first)) for own in known.values()), tasks
     )
@@ -132,10 +132,10 @@ def _single_values(snapshot: Snapshot, name: str, fragments: Fragments) -> pa.Ar
     if not (is_null | (is_one & (zones.num_nulls[nonempty] == 0))).all():
         return None
     ends = np.cumsum(fragments.columns.physical_rows)
-    place = np.searchsorted(ends, zones.starts[nonempty], "right")
-    found, first = np.unique(place, return_index=True)
+    index = np.searchsorted(ends, zones.starts[nonempty], "right")
+    found, first = np.unique(index, return_index=True)
     if len(found) < len(fragments) or not _cover_all_rows(
-        snapshot, fragments, zones, place, nonempty
+        snapshot, fragments, zones, index, nonempty
     ):
         return None
     values = pc.if_else(plain_array(is_null), plain_scalar(None, minimum.type), minimum)
@@ -149,16 +149,16 @@ def _cover_all_rows(
     snapshot: Snapshot,
     fragments: Fragments,
     zones: ColumnZones,
-    place: NDArray[np.int64],
+    index: NDArray[np.int64],
     nonempty: NDArray[np.int64],
 ) -> bool:
     """Return whether zones cover all live rows of all fragments.
 
-    ``place``: the fragment of each of the zones ``nonempty``, ascending; each fragment has some.
+    ``index``: the fragment of each of the zones ``nonempty``, ascending; each fragment has some.
     """
     rows = fragments.columns.physical_rows
     starts, stops = zones.starts[nonempty], zones.stops[nonempty]
-    num_covered = np.bincount(place, stops - starts, len(fragments)).astype(np.int64)
+    num_covered = np.bincount(index, stops - starts, len(fragments)).astype(np.int64)
     begins = np.cumsum(rows) - rows
     for number in np.flatnonzero(num_covered < rows).tolist():
         # Rows that were deleted before the index was built may be in no zone.
@@ -166,7 +166,7 @@ def _cover_all_rows(
         if deleted is None:
             return False
         is_left = deleted.keep_mask(0, int(rows[number]))
-        for at in np.flatnonzero(place == number).tolist():
+        for at in np.flatnonzero(index == number).tolist():
             is_left[starts[at] - begins[number] : stops[at] - begins[number]] = False
         if is_left.any():
             return False

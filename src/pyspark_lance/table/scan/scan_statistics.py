@@ -193,12 +193,12 @@ def end_of_first_rows(
         return None
     ends = zones.bounds.minimum if descending else zones.bounds.maximum
     order = "descending" if descending else "ascending"
-    places = pc.array_sort_indices(ends, order=order, null_placement="at_end").to_numpy()
-    places = places[: len(ends) - ends.null_count]
-    enough = int(np.searchsorted(np.cumsum(zones.least_values[places]), rows))
-    if enough == len(places):
+    indices = pc.array_sort_indices(ends, order=order, null_placement="at_end").to_numpy()
+    indices = indices[: len(ends) - ends.null_count]
+    enough = int(np.searchsorted(np.cumsum(zones.least_values[indices]), rows))
+    if enough == len(indices):
         return None
-    end = ends[int(places[enough])]
+    end = ends[int(indices[enough])]
     return None if pa.types.is_floating(end.type) and math.isnan(end.as_py()) else end
 
 

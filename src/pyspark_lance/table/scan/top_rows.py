@@ -131,13 +131,13 @@ class _FirstRows:
         rows = self._top.rows
         keys, addresses = pa.concat_arrays(self._keys), np.concatenate(self._addresses)
         if len(keys) > rows:
-            places = pc.array_sort_indices(keys, order=self._order)
-            self._last = keys[places[rows - 1].as_py()]
+            indices = pc.array_sort_indices(keys, order=self._order)
+            self._last = keys[indices[rows - 1].as_py()]
             if self._top.has_more_columns:
-                places = pc.indices_nonzero(self._within(keys, self._last))
+                indices = pc.indices_nonzero(self._within(keys, self._last))
             else:
-                places = places[:rows]
-            keys, addresses = keys.take(places), addresses[plain_numbers(places)]
+                indices = indices[:rows]
+            keys, addresses = keys.take(indices), addresses[plain_numbers(indices)]
         nulls = np.concatenate(self._nulls) if self._nulls else np.empty(0, np.uint64)
         if not self._top.has_more_columns:
             nulls = nulls[:rows]

@@ -153,9 +153,9 @@ def fuse(text: ScoredRows, vector: FoundRows, fusion: Fusion, k: int) -> HybridR
             _scale_scores(near, -near.score, of_vector),
         ]
     every = concat_rows(parts)
-    row_ids, firsts, places = np.unique(every.row_id, return_index=True, return_inverse=True)
+    row_ids, firsts, indices = np.unique(every.row_id, return_index=True, return_inverse=True)
     scores = np.zeros(len(row_ids))
-    np.add.at(scores, places, every.score)
+    np.add.at(scores, indices, every.score)
     best = best_rows(ScoredRows(row_ids, every.address[firsts], scores.astype(np.float32)), k)
     return HybridRows(best, _scores_in(text, best), _scores_in(near, best))
 

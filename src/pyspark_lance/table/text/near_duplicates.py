@@ -286,7 +286,7 @@ class _Search:
         self._found: list[FoundRows] = [NOTHING_FOUND]
 
     def pairs(self, keys: NDArray[np.uint64]) -> Iterator[tuple[NDArray[np.intp], ...]]:
-        """Yield places of queries and places in ``keys`` that are equal, some at a time."""
+        """Yield indices of queries and of equal ``keys``, some at a time."""
         first = np.searchsorted(self.keys, keys, "left")
         counts = np.searchsorted(self.keys, keys, "right") - first
         hits = np.flatnonzero(counts)
@@ -310,16 +310,16 @@ class _Search:
         self,
         queries: NDArray[np.intp],
         signatures: Signatures,
-        places: NDArray[np.intp],
+        indices: NDArray[np.intp],
         row_ids: NDArray[np.uint64],
         addresses: NDArray[np.uint64],
     ) -> None:
-        """Compare pairs of a query and a place of a row."""
+        """Compare pairs of a query and a row."""
         own = self._queries.signatures
         for first in range(0, len(queries), _PAIRS_AT_ONCE):
             part = slice(first, first + _PAIRS_AT_ONCE)
-            query, place = queries[part], places[part]
-            equal = np.count_nonzero(own[query] == signatures[place], axis=1)
+            query, index = queries[part], indices[part]
+            equal = np.count_nonzero(own[query] == signatures[index], axis=1)
             distance = np.float32(1) - equal.astype(np.float32) / np.float32(own.shape[1])
             most = self.limits.max_distance
             kept = np.arange(len(query)) if most is None else np.flatnonzero(distance <= most)
@@ -327,8 +327,8 @@ class _Search:
                 FoundRows(
                     self._queries.numbers[query[kept]],
                     distance[kept],
-                    row_ids[place[kept]],
-                    addresses[place[kept]],
+                    row_ids[index[kept]],
+                    addresses[index[kept]],
                 )
             )
         if sum(map(len, self._found[1:])) > max(_MAX_PAIRS, len(self._found[0])):
@@ -344,9 +344,9 @@ def _search_rows(search: _Search, task: MinHashScanTask) -> None:
     signer = Signer(options)
     for batch in task.scan.run():
         names = batch.schema.names
-        places, signatures = signer.sign(batch.column(names.index(task.column)))
-        row_ids = plain_numbers(batch.column(names.index(ROW_ID)))[places]
-        addresses = plain_numbers(batch.column(names.index(ROW_ADDRESS)))[places]
+        indices, signatures = signer.sign(batch.column(names.index(task.column)))
+        row_ids = plain_numbers(batch.column(names.index(ROW_ID)))[indices]
+        addresses = plain_numbers(batch.column(names.index(ROW_ADDRESS)))[indices]
         keys = band_keys(signatures, options).reshape(-1)
         for queries, hits in search.pairs(keys):
             rows = hits // options.num_bands
@@ -412,7 +412,7 @@ class _SegmentSearch:
         self._pending, self._num_pending = [], 0
         if not len(pairs):
             return
-        documents, places = np.unique(pairs & _DOCUMENTS, return_inverse=True)
+        documents, indices = np.unique(pairs & _DOCUMENTS, return_inverse=True)
         queries = (pairs >> _DOCUMENT_BITS).astype(np.intp)
         names = plain_numbers(self._signatures.take(NAME_OF_ROW, documents.astype(np.int64)))
         addresses, is_live = self._live.addresses_of(names)
@@ -421,8 +421,8 @@ class _SegmentSearch:
             return
         wanted = documents[kept].astype(np.int64)
         signatures = signatures_in(self._signatures.take(SIGNATURE, wanted))
-        place_of = np.full(len(documents), -1)
-        place_of[kept] = np.arange(len(kept))
-        own = place_of[places]
+        index_of = np.full(len(documents), -1)
+        index_of[kept] = np.arange(len(kept))
+        own = index_of[indices]
         counts = own >= 0
         self._search.add(queries[counts], signatures, own[counts], names[kept], addresses[kept])

@@ -314,17 +314,17 @@ def _put_packed(
 def _pack_rows(rows: _Numbers, width: int, lanes: int) -> _Bytes:
     numbers = rows.astype(np.uint64).reshape(len(rows), _LANE, lanes)
     words = np.zeros((len(rows), width + 1, lanes), np.uint64)
-    for place in range(_LANE):
-        word, shift = divmod(place * width, 32)
-        shifted = numbers[:, place] << np.uint64(shift)
+    for index in range(_LANE):
+        word, shift = divmod(index * width, 32)
+        shifted = numbers[:, index] << np.uint64(shift)
         words[:, word] |= shifted & np.uint64(0xFFFFFFFF)
         words[:, word + 1] |= shifted >> np.uint64(32)
     return words[:, :width].astype("<u4").reshape(len(rows), -1).view(np.uint8)
 
 
 def _put_words(out: _Bytes, starts: _Numbers, words: NDArray[np.uint32]) -> None:
-    for place in range(4):
-        out[starts + place] = words >> np.uint32(8 * place) & np.uint32(0xFF)
+    for index in range(4):
+        out[starts + index] = words >> np.uint32(8 * index) & np.uint32(0xFF)
 
 
 def _varint_sizes(numbers: _Numbers) -> _Numbers:

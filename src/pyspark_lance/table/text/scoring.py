@@ -136,21 +136,21 @@ def best_rows(found: ScoredRows, k: int | None) -> ScoredRows:
 def sum_of(found: Sequence[ScoredRows], *, every: bool) -> ScoredRows:
     """Rows of one (``every``: of each) of some sets, with the sums of their scores."""
     rows = concat_rows(found)
-    row_ids, firsts, places = np.unique(rows.row_id, return_index=True, return_inverse=True)
+    row_ids, firsts, indices = np.unique(rows.row_id, return_index=True, return_inverse=True)
     scores = np.zeros(len(row_ids), np.float32)
-    np.add.at(scores, places, rows.score)
+    np.add.at(scores, indices, rows.score)
     total = ScoredRows(row_ids, rows.address[firsts], scores)
     if not every:
         return total
-    return total.at(np.bincount(places, minlength=len(row_ids)) == len(found))
+    return total.at(np.bincount(indices, minlength=len(row_ids)) == len(found))
 
 
 def highest_of(found: Sequence[ScoredRows]) -> ScoredRows:
     """Rows of one of some sets, each with the highest of its scores."""
     rows = concat_rows(found)
-    row_ids, firsts, places = np.unique(rows.row_id, return_index=True, return_inverse=True)
+    row_ids, firsts, indices = np.unique(rows.row_id, return_index=True, return_inverse=True)
     scores = np.full(len(row_ids), -np.inf, np.float32)
-    np.maximum.at(scores, places, rows.score)
+    np.maximum.at(scores, indices, rows.score)
     return ScoredRows(row_ids, rows.address[firsts], scores)
 
 
@@ -158,11 +158,11 @@ def plus(left: ScoredRows, right: ScoredRows, factor: float = 1.0) -> ScoredRows
     """The rows of ``left``, with ``factor`` times the scores that ``right`` has for them."""
     order = np.argsort(right.row_id)
     known = right.row_id[order]
-    places = np.searchsorted(known, left.row_id)
-    inside = places < len(known)
-    inside[inside] = known[places[inside]] == left.row_id[inside]
+    indices = np.searchsorted(known, left.row_id)
+    inside = indices < len(known)
+    inside[inside] = known[indices[inside]] == left.row_id[inside]
     scores = left.score.copy()
-    scores[inside] += np.float32(factor) * right.score[order[places[inside]]]
+    scores[inside] += np.float32(factor) * right.score[order[indices[inside]]]
     return ScoredRows(left.row_id, left.address, scores)
 
 
@@ -219,12 +219,12 @@ def resolve(
     tokens = shared_tokenizer(options).tokenize_text(query.terms)
     # Tokens at one position, as all n-grams are, are alternatives, and count once.
     tokens = list(dict.fromkeys(tokens))
-    places = list(dict.fromkeys(place for _, place in tokens))
-    groups = tuple(places.index(place) for _, place in tokens)
-    flat = Terms(tuple(token for token, _ in tokens), groups, len(places))
+    indices = list(dict.fromkeys(index for _, index in tokens))
+    groups = tuple(indices.index(index) for _, index in tokens)
+    flat = Terms(tuple(token for token, _ in tokens), groups, len(indices))
     indexed, positions, slop, needs_all, boost = flat, None, 0, True, 1.0
     if isinstance(query, Phrase):
-        positions, slop = tuple(places), query.slop
+        positions, slop = tuple(indices), query.slop
     else:
         needs_all, boost = query.operator is Operator.AND, query.boost
         if query.fuzziness != 0:
@@ -270,8 +270,8 @@ def _statistics(tokens: Sequence[str], partitions: Sequence[TextPartition]) -> S
         numbers = partition.token_numbers(tokens)
         known = np.flatnonzero(numbers >= 0)
         if len(known):
-            distinct, places = np.unique(numbers[known], return_inverse=True)
-            containing[known] += partition.document_counts(distinct)[places]
+            distinct, indices = np.unique(numbers[known], return_inverse=True)
+            containing[known] += partition.document_counts(distinct)[indices]
     return Statistics(
         sum(partition.facts.num_documents for partition in partitions),
         sum(partition.facts.total_tokens for partition in partitions),
@@ -280,7 +280,7 @@ def _statistics(tokens: Sequence[str], partitions: Sequence[TextPartition]) -> S
 
 
 def evaluate(query: TextQuery, leaves: Mapping[int, ScoredRows]) -> ScoredRows:
-    """The rows of a query, given those of its leaves by their places in it."""
+    """The rows of a query, given those of its leaves by their index in it."""
     found, used = _evaluate(query, leaves, 0)
     assert used == len(leaves)
     return found
@@ -289,12 +289,12 @@ def evaluate(query: TextQuery, leaves: Mapping[int, ScoredRows]) -> ScoredRows:
 def _evaluate(
     query: TextQuery, leaves: Mapping[int, ScoredRows], first: int
 ) -> tuple[ScoredRows, int]:
-    """The rows of a part of a query, and the place of the first leaf behind it."""
+    """The rows of a part of a query, and the index of the first leaf after it."""
     if isinstance(query, Match | Phrase):
         return leaves[first], first + 1
     if isinstance(query, MultiMatch):
         last = first + len(query.queries)
-        return highest_of([leaves[place] for place in range(first, last)]), last
+        return highest_of([leaves[index] for index in range(first, last)]), last
     if isinstance(query, Boost):
         positive, second = _evaluate(query.positive, leaves, first)
         negative, last = _evaluate(query.negative, leaves, second)

@@ -127,12 +127,12 @@ class TextIndex:
 def merge_matches(merge: TextMerge, parts: Sequence[TextMatches]) -> ScoredRows:
     """The rows of the query, given the results of all tasks; the best first."""
     by_leaf: dict[int, ScoredRows] = {}
-    for place, leaf in enumerate(merge.leaves):
-        rows = [part.covered[place] for part in parts if place in part.covered]
-        counted = [part.counted[place] for part in parts if place in part.counted]
+    for index, leaf in enumerate(merge.leaves):
+        rows = [part.covered[index] for part in parts if index in part.covered]
+        counted = [part.counted[index] for part in parts if index in part.counted]
         if counted:
             rows.append(score_rows(leaf, concat_counts(counted)))
-        by_leaf[place] = concat_rows(rows)
+        by_leaf[index] = concat_rows(rows)
     return best_rows(evaluate(merge.query, by_leaf), merge.k)
 
 
@@ -158,7 +158,7 @@ def plan_search(snapshot: Snapshot, request: SearchRequest) -> TextPlan:
     tasks: list[TextTask] = []
     for name, column in columns.items():
         own = tuple(
-            (place, resolved[place]) for place, leaf in enumerate(leaves) if _name(leaf) == name
+            (number, resolved[number]) for number, leaf in enumerate(leaves) if _name(leaf) == name
         )
         tasks += column_tasks(snapshot, request, column, indices[name], own, k)
     return TextPlan(
@@ -438,20 +438,20 @@ def _search_block(
     by_name = {column.name: column for column in plan.columns}
     by_column: dict[str, list[tuple[int, Leaf]]] = {}
     merges: list[tuple[int, TextMerge]] = []
-    place, firsts = 0, []
+    index, firsts = 0, []
     for number, query in queries:
         leaves: list[Leaf] = []
         for one in leaves_of(query):
             assert one.column is not None
             options = by_name[one.column].options
             leaf = resolve(one, one.column, options, partitions[one.column])
-            by_column.setdefault(one.column, []).append((place + len(leaves), leaf))
+            by_column.setdefault(one.column, []).append((index + len(leaves), leaf))
             leaves.append(leaf)
         merges.append((number, TextMerge(query, tuple(leaves), plan.k)))
-        firsts.append(place)
-        place += len(leaves)
+        firsts.append(index)
+        index += len(leaves)
     # Rows of several leaves meet before the best of them are known.
-    k = plan.k if place == len(queries) else None
+    k = plan.k if index == len(queries) else None
     parts = [
         replace(task, leaves=tuple(by_column[name]), k=k).run()
         for name, column in by_name.items()

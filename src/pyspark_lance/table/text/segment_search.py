@@ -46,8 +46,8 @@ Pairs = tuple[_Numbers, _Numbers]
 _SMALL_POSTING_COUNT: Final = 1 << 13
 # Rows to look up for each row that is wanted, as some are deleted; so many times more at each try.
 _CANDIDATES_BY_ROW: Final = 8
-_PLACE_BITS: Final = 32
-_PLACE: Final = (1 << _PLACE_BITS) - 1
+_POSITION_BITS: Final = 32
+_POSITION: Final = (1 << _POSITION_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class TextSegmentTask:
     # Those that it answers for, with their row ids if these are stable.
     fragments: tuple[Fragment, ...]
     stable_row_ids: bool  # Whether the table has stable row ids.
-    leaves: tuple[tuple[int, Leaf], ...]  # Of the column, with their places in the query.
+    leaves: tuple[tuple[int, Leaf], ...]  # Of the column, with their indices in the query.
     k: int | None  # How many rows of each leaf are enough; None for all.
     # A scan of the fragments for the addresses of rows that count; None for all rows.
     matching: MatchingScan | None = None
@@ -74,12 +74,12 @@ class TextSegmentTask:
         live = LiveRows(
             self.files, self.fragments, stable_row_ids=self.stable_row_ids, matching=self.matching
         )
-        found: dict[int, list[ScoredRows]] = {place: [] for place, _ in self.leaves}
+        found: dict[int, list[ScoredRows]] = {index: [] for index, _ in self.leaves}
         for partition in self.segment.open_partitions(self.files):
-            for place, leaf in self.leaves:
+            for index, leaf in self.leaves:
                 rows = _LeafSearch(partition, leaf).found(live, self.k)
-                found[place].append(rows if self.k is None else best_rows(rows, self.k))
-        return TextMatches({place: concat_rows(parts) for place, parts in found.items()}, {})
+                found[index].append(rows if self.k is None else best_rows(rows, self.k))
+        return TextMatches({index: concat_rows(parts) for index, parts in found.items()}, {})
 
 
 class _LeafSearch:
@@ -237,25 +237,25 @@ def documents_with_phrase(
     for word in range(1, len(words)):
         gap = positions[word] - positions[word - 1]
         keys = _order_positions(words[word])
-        places = keys & _PLACE
+        found_at = keys & _POSITION
         if slop == 0:
-            # A key of the word before, in the same document if the place is not negative.
+            # A key of the word before, in the same document if the position is not negative.
             wanted = keys - gap
             found = np.minimum(np.searchsorted(before, wanted), len(before) - 1)
             is_behind = before[found] == wanted if len(before) else np.zeros(len(keys), np.bool_)
-            before = keys[is_behind & (places >= gap)]
+            before = keys[is_behind & (found_at >= gap)]
             continue
-        own = keys & ~_PLACE
+        own = keys & ~_POSITION
         # Where the word before may be: between these two, and in the same document.
-        first = np.searchsorted(before, own | np.maximum(places - gap - slop, 0))
-        last = np.searchsorted(before, own | np.maximum(places - gap, 0), "right")
-        before = keys[(last > first) & (places >= gap)]
-    return np.unique(before >> _PLACE_BITS)
+        first = np.searchsorted(before, own | np.maximum(found_at - gap - slop, 0))
+        last = np.searchsorted(before, own | np.maximum(found_at - gap, 0), "right")
+        before = keys[(last > first) & (found_at >= gap)]
+    return np.unique(before >> _POSITION_BITS)
 
 
 def _order_positions(tokens: Sequence[Pairs]) -> _Numbers:
     """Combine documents and positions into single numbers, ascending."""
-    keys = [documents << _PLACE_BITS | places for documents, places in tokens]
+    keys = [documents << _POSITION_BITS | positions for documents, positions in tokens]
     return keys[0] if len(keys) == 1 else np.unique(np.concatenate(keys))
 
 
@@ -293,10 +293,10 @@ class TextMatches:
 
     def of_leaves(self, first: int, count: int) -> TextMatches:
         """Select the results of some leaves, whose indices then begin with 0."""
-        places = range(first, first + count)
+        indices = range(first, first + count)
         return TextMatches(
-            {place - first: self.covered[place] for place in places if place in self.covered},
-            {place - first: self.counted[place] for place in places if place in self.counted},
+            {index - first: self.covered[index] for index in indices if index in self.covered},
+            {index - first: self.counted[index] for index in indices if index in self.counted},
         )
 
 
@@ -306,7 +306,7 @@ class TextScanTask:
 
     scan: ScanTask  # Reads their texts, row ids and addresses.
     column: str
-    leaves: tuple[tuple[int, Leaf], ...]  # Of the column, with their places in the query.
+    leaves: tuple[tuple[int, Leaf], ...]  # Of the column, with their indices in the query.
     k: int | None  # How many rows of each leaf are enough; None for all.
 
     @property
@@ -319,7 +319,7 @@ class TextScanTask:
         tokenizers = {leaf.options: Tokenizer(leaf.options) for _, leaf in self.leaves}
         most = _MAX_WAITING // max(1, len(self.leaves))
         waiting: dict[int, list[CountedRows]] = {
-            place: [_nothing(_distinct(leaf))] for place, leaf in self.leaves
+            index: [_nothing(_distinct(leaf))] for index, leaf in self.leaves
         }
         for batch in self.scan.run():
             names = batch.schema.names
@@ -331,13 +331,13 @@ class TextScanTask:
                 for options, one in tokenizers.items()
             }
             rows = ScoredRows(row_ids, addresses, np.zeros(len(row_ids), np.float32))
-            for place, leaf in self.leaves:
-                waiting[place].append(_count_rows(leaf, found[leaf.options], rows))
-                if self.k is not None and sum(len(one.rows) for one in waiting[place]) > most:
-                    waiting[place] = [_not_dominated(concat_counts(waiting[place]), self.k)]
-        joined = {place: concat_counts(parts) for place, parts in waiting.items()}
+            for index, leaf in self.leaves:
+                waiting[index].append(_count_rows(leaf, found[leaf.options], rows))
+                if self.k is not None and sum(len(one.rows) for one in waiting[index]) > most:
+                    waiting[index] = [_not_dominated(concat_counts(waiting[index]), self.k)]
+        joined = {index: concat_counts(parts) for index, parts in waiting.items()}
         if self.k is not None:
-            joined = {place: _not_dominated(one, self.k) for place, one in joined.items()}
+            joined = {index: _not_dominated(one, self.k) for index, one in joined.items()}
         return TextMatches({}, joined)
 
 
@@ -384,8 +384,8 @@ class _BatchTokens:
             ends = np.arange(len(tokens.terms) + 1)
             self._firsts = np.searchsorted(tokens.codes[self._order], ends)
 
-    def places_of(self, term: str) -> NDArray[np.int64]:
-        """Return the places of a term among the tokens, ascending."""
+    def positions_of(self, term: str) -> NDArray[np.int64]:
+        """Return the positions of a term among the tokens, ascending."""
         code = self._codes.get(term)
         if code is None:
             return np.empty(0, np.int64)
@@ -397,8 +397,8 @@ class _BatchTokens:
 def _count_rows(leaf: Leaf, batch: _BatchTokens, rows: ScoredRows) -> CountedRows:
     """The rows of a batch that a leaf finds."""
     terms, size, tokens = _distinct(leaf), len(rows), batch.tokens
-    places = [batch.places_of(term) for term in terms]
-    cells = [tokens.rows[own] * len(terms) + number for number, own in enumerate(places)]
+    indices = [batch.positions_of(term) for term in terms]
+    cells = [tokens.rows[own] * len(terms) + number for number, own in enumerate(indices)]
     every = np.concatenate([np.empty(0, np.int64), *cells])
     counts = np.bincount(every, minlength=size * len(terms)).reshape(size, -1).astype(np.int32)
     statistics = Statistics(
@@ -412,7 +412,7 @@ def _count_rows(leaf: Leaf, batch: _BatchTokens, rows: ScoredRows) -> CountedRow
     if leaf.positions is not None:
         words: list[list[Pairs]] = [[] for _ in leaf.positions]
         for group, token in zip(leaf.flat.groups, leaf.flat.tokens, strict=True):
-            own = places[terms.index(token)]
+            own = indices[terms.index(token)]
             words[group].append((tokens.rows[own], tokens.positions[own]))
         with_phrase = documents_with_phrase(words, leaf.positions, leaf.slop)
         chosen &= np.isin(np.arange(size), with_phrase)
@@ -554,15 +554,15 @@ class _Candidates:
 
     def at(self, chosen: NDArray[np.bool_]) -> _Candidates:
         """Select some of them."""
-        places = np.flatnonzero(chosen)
-        if len(places) == len(self):
+        indices = np.flatnonzero(chosen)
+        if len(indices) == len(self):
             return self
         return _Candidates(
-            self.documents[places],
-            self.norms[places],
-            self.known[places],
-            {number: often[places] for number, often in self.frequencies.items()},
-            {number: limits[places] for number, limits in self.assumed.items()},
+            self.documents[indices],
+            self.norms[indices],
+            self.known[indices],
+            {number: often[indices] for number, often in self.frequencies.items()},
+            {number: limits[indices] for number, limits in self.assumed.items()},
         )
 
 
@@ -652,8 +652,8 @@ class TopDocuments:
         documents, frequencies = term.postings.decode(blocks)
         for other in after if self._needs_all else ():
             if other.is_fast:
-                places = np.flatnonzero(other.postings.frequencies_in(documents))
-                documents, frequencies = documents[places], frequencies[places]
+                indices = np.flatnonzero(other.postings.frequencies_in(documents))
+                documents, frequencies = documents[indices], frequencies[indices]
         norms = self._norms(documents)
         scores = term_scores(term.weight, frequencies, norms)
         some = _Candidates(documents, norms, scores, {term.postings.number: frequencies}, {})
@@ -743,7 +743,7 @@ def _limits_between(
     own = term.postings.firsts
     first = np.maximum(np.searchsorted(own, firsts, "right") - 1, 0)
     last = np.searchsorted(own, ends)
-    places = np.stack([first, np.maximum(last, first + 1)], axis=1).ravel()
+    indices = np.stack([first, np.maximum(last, first + 1)], axis=1).ravel()
     limits = np.append(term.limits, absent)
-    highest = np.maximum.reduceat(limits, places)[::2]
+    highest = np.maximum.reduceat(limits, indices)[::2]
     return np.where(last == 0, absent, highest)

@@ -265,7 +265,7 @@ class _Files:
                 return deleted, []
             what = (
                 f"{path} names {fragment.num_deleted_rows} rows, of which the fragment has "
-                f"{len(deleted)}: row ids instead of places, as releases around 0.30 wrote them"
+                f"{len(deleted)}: row ids instead of offsets, as releases around 0.30 wrote them"
             )
             return deleted, [finding("deletions_elsewhere", what, where)]
         except StorageError:

@@ -380,8 +380,8 @@ def _check_signatures(
         named.add(_signature_hashes(own[is_live], options), addresses[is_live])
     signer = Signer(options)
     for texts, addresses in _column(snapshot, path, fragments):
-        places, own = signer.sign(texts)
-        stored.add(_signature_hashes(own, options), addresses[places])
+        indices, own = signer.sign(texts)
+        stored.add(_signature_hashes(own, options), addresses[indices])
     return named.differences(stored)
 
 
@@ -453,9 +453,9 @@ class _Zones:
 
     def parts_of(self, addresses: NDArray[np.uint64]) -> Iterator[tuple[int, slice]]:
         """Yield the zone of ascending rows, range by range; negative for rows outside of zones."""
-        places = np.searchsorted(self.first, addresses, "right") - 1
-        is_inside = (places >= 0) & (addresses < self.end[np.maximum(places, 0)])
-        zones = np.where(is_inside, self.number[np.maximum(places, 0)], -1)
+        indices = np.searchsorted(self.first, addresses, "right") - 1
+        is_inside = (indices >= 0) & (addresses < self.end[np.maximum(indices, 0)])
+        zones = np.where(is_inside, self.number[np.maximum(indices, 0)], -1)
         cuts = np.flatnonzero(np.diff(zones, prepend=zones[0] - 1))
         for start, stop in zip(cuts.tolist(), [*cuts[1:].tolist(), len(zones)], strict=True):
             yield int(zones[start]), slice(start, stop)

@@ -35,17 +35,17 @@ def with_row_counts(file: ManifestFile, files: TableFiles) -> ManifestFile:
     uncounted = columns.has_deletions & ((columns.num_deleted_rows == 0) | _miscounts(manifest))
     doubtful = uncounted | (columns.physical_rows == 0) | (not trusted)
     unknown = [
-        place
-        for place in np.flatnonzero(doubtful).tolist()
-        if _is_unknown(manifest, fragments[place])
+        index
+        for index in np.flatnonzero(doubtful).tolist()
+        if _is_unknown(manifest, fragments[index])
     ]
     if not unknown:
         return file
     counted = list(fragments)
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        found = pool.map(lambda place: _count_rows(files, fragments[place], trusted), unknown)
-        for place, fragment in zip(unknown, found, strict=True):
-            counted[place] = fragment
+        found = pool.map(lambda index: _count_rows(files, fragments[index], trusted), unknown)
+        for index, fragment in zip(unknown, found, strict=True):
+            counted[index] = fragment
     return replace(file, manifest=replace(manifest, fragments=Fragments.of(counted)))
 
 

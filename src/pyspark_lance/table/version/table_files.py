@@ -102,7 +102,7 @@ class TableFiles:
     def _is_trusted(self, base: str) -> bool:
         """Return whether a base path, which may be set by a hostile manifest, may hold blobs.
 
-        It is the folder of a Lance table, or below this table or a place that the option names.
+        It is the folder of a Lance table, or below this table or a location that the option names.
         """
         own = (self.table.root, *allowed_roots(self.table.storage))
         root = absolute_root(self.table.uri, base, self.table.storage)

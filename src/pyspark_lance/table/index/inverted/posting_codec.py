@@ -106,9 +106,9 @@ def decode_lists(
         starts = offsets[packed] + kind.score_bytes
         widths = data[starts + 4].astype(np.int64)
         deltas, ends = _unpack(data, starts + 5, widths, kind.lanes)
-        places = firsts[packed][:, None] + np.arange(size)
-        documents[places] = np.cumsum(deltas, axis=1) + _fixed32(data, starts)[:, None]
-        frequencies[places] = _frequencies(data, ends, kind)
+        indices = firsts[packed][:, None] + np.arange(size)
+        documents[indices] = np.cumsum(deltas, axis=1) + _fixed32(data, starts)[:, None]
+        frequencies[indices] = _frequencies(data, ends, kind)
     if len(tails):
         starts = offsets[tails] + kind.score_bytes
         content = slices_of(data, starts, offsets[tails + 1] - starts)
@@ -120,9 +120,9 @@ def decode_lists(
         before = np.cumsum(rests) - rests
         own = np.arange(count) + np.repeat(before, rests)
         found = numbers[own]
-        places = np.arange(count) + np.repeat(firsts[tails] - before, rests)
-        documents[places] = _sums_by_document(found, rests) if kind.varint_tail else found
-        frequencies[places] = numbers[own + np.repeat(rests, rests)]
+        indices = np.arange(count) + np.repeat(firsts[tails] - before, rests)
+        documents[indices] = _sums_by_document(found, rests) if kind.varint_tail else found
+        frequencies[indices] = numbers[own + np.repeat(rests, rests)]
     return documents, frequencies
 
 
@@ -188,9 +188,9 @@ def _frequencies(data: _Bytes, starts: _Numbers, kind: PostingFormat) -> NDArray
     # One exception of every block at a time; few blocks have more than one or two.
     for number in range(int(exceptions.max(initial=0))):
         blocks = np.flatnonzero(exceptions > number)
-        places = data[position[blocks]]
+        indices = data[position[blocks]]
         high, ends = _varint_at(data, position[blocks] + 1)
-        numbers[blocks, places] |= high << widths[blocks]
+        numbers[blocks, indices] |= high << widths[blocks]
         position[blocks] = ends
     return numbers
 
@@ -278,10 +278,10 @@ def decode_varints(data: _Bytes, count: int) -> _Numbers:
     if last == count:
         return data[:last].astype(np.int64)
     starts = np.concatenate([[0], ends[:-1] + 1])
-    places = np.arange(last) - np.repeat(starts, ends + 1 - starts)
-    if places.max() >= _MAX_VARINT:
+    indices = np.arange(last) - np.repeat(starts, ends + 1 - starts)
+    if indices.max() >= _MAX_VARINT:
         raise CorruptFileError("a number of a posting list has too many bytes")
-    parts = (data[:last] & 0x7F).astype(np.int64) << (7 * places)
+    parts = (data[:last] & 0x7F).astype(np.int64) << (7 * indices)
     return np.add.reduceat(parts, starts)
 
 
@@ -289,9 +289,9 @@ def _varint_at(data: _Bytes, starts: _Numbers) -> tuple[_Numbers, _Numbers]:
     """The varint that begins at each of some bytes, and where it ends."""
     value, position = np.zeros(len(starts), np.int64), starts.copy()
     more = np.arange(len(starts))
-    for place in range(_MAX_VARINT):
+    for index in range(_MAX_VARINT):
         content = data[position[more]]
-        value[more] |= (content & 0x7F).astype(np.int64) << (7 * place)
+        value[more] |= (content & 0x7F).astype(np.int64) << (7 * index)
         position[more] += 1
         more = more[content >= 0x80]
     return value, position
@@ -314,8 +314,8 @@ def decode_positions(
         runs = np.flatnonzero(groups > number)
         widths = data[position[runs]].astype(np.int64)
         numbers, ends_of_group = _unpack(data, position[runs] + 1, widths, 4)
-        places = firsts[runs] + number * _POSITIONS_OF_GROUP
-        deltas[places[:, None] + np.arange(_POSITIONS_OF_GROUP)] = numbers
+        indices = firsts[runs] + number * _POSITIONS_OF_GROUP
+        deltas[indices[:, None] + np.arange(_POSITIONS_OF_GROUP)] = numbers
         position[runs] = ends_of_group
     tails = slices_of(data, position, ends - position)
     of_tails = decode_varints(tails, int(rests.sum()))

@@ -140,9 +140,9 @@ class PostingList(_Blocks):
         own, frequencies = self.decode(needed)
         if not len(own):
             return np.zeros(len(documents), np.int64)
-        places = np.searchsorted(own, documents)
-        places[places == len(own)] = 0
-        return np.where(own[places] == documents, frequencies[places], 0)
+        indices = np.searchsorted(own, documents)
+        indices[indices == len(own)] = 0
+        return np.where(own[indices] == documents, frequencies[indices], 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,23 +218,23 @@ class DecodedPostings(_Blocks):
         """Return how often each document has the token, possibly 0."""
         if self.by_document is not None:
             return self.by_document[documents]
-        places, is_there = self.places_of(documents)
+        indices, is_there = self.indices_of(documents)
         found = np.zeros(len(documents), np.int64)
-        found[is_there] = self.frequencies[places]
+        found[is_there] = self.frequencies[indices]
         return found
 
-    def places_of(self, documents: _Numbers) -> tuple[_Numbers, NDArray[np.bool_]]:
-        """Return the places of those of some documents that have the token, and which these are."""
+    def indices_of(self, documents: _Numbers) -> tuple[_Numbers, NDArray[np.bool_]]:
+        """Return the indices of documents that have the token, and which documents have it."""
         if not self.length:
             return np.empty(0, np.int64), np.zeros(len(documents), np.bool_)
         if self.by_document is not None:
             is_there = self.by_document[documents] > 0
             return self.documents.searchsorted(documents[is_there].astype(np.uint32)), is_there
         wanted = documents.astype(np.uint32)
-        places = np.searchsorted(self.documents, wanted)
-        places[places == self.length] = 0
-        is_there = self.documents[places] == wanted
-        return places[is_there], is_there
+        indices = np.searchsorted(self.documents, wanted)
+        indices[indices == self.length] = 0
+        is_there = self.documents[indices] == wanted
+        return indices[is_there], is_there
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -266,10 +266,10 @@ class DecodedPositions:
 
         ``postings``: of the token; ``wanted``: ascending.
         """
-        places, is_there = postings.places_of(wanted)
-        counts = postings.frequencies[places].astype(np.int64)
+        indices, is_there = postings.indices_of(wanted)
+        counts = postings.frequencies[indices].astype(np.int64)
         before = np.cumsum(counts) - counts
         at = np.arange(counts.sum()) + np.repeat(
-            self.starts[places].astype(np.int64) - before, counts
+            self.starts[indices].astype(np.int64) - before, counts
         )
         return np.repeat(wanted[is_there], counts), self.positions[at].astype(np.int64)

@@ -312,8 +312,8 @@ class TextPartition:
         missing = np.flatnonzero(counts < 0)
         if len(missing):
             counts[missing] = plain_numbers(self._open_file().take("_length", numbers[missing]))
-            for place in missing.tolist():
-                self._counts.put(self._posting_key(int(numbers[place])), int(counts[place]))
+            for index in missing.tolist():
+                self._counts.put(self._posting_key(int(numbers[index])), int(counts[index]))
         return counts
 
     def postings(self, numbers: _Numbers) -> list[DecodedPostings]:
@@ -369,14 +369,14 @@ class TextPartition:
             of_impacts = _nested_bytes(self._open_file().take("_impacts", numbers))
         found = []
         kind = self.facts.postings
-        for place, (number, length) in enumerate(zip(numbers.tolist(), lengths, strict=True)):
-            own, starts = _part(data, offsets, int(parts[place]), int(parts[place + 1]))
+        for index, (number, length) in enumerate(zip(numbers.tolist(), lengths, strict=True)):
+            own, starts = _part(data, offsets, int(parts[index]), int(parts[index + 1]))
             check_blocks(starts, length, kind)
             firsts = first_documents(own, starts, length, kind)
             impacts = None
             if of_impacts is not None:
                 content, ends, entries = of_impacts
-                first = int(entries[place])
+                first = int(entries[index])
                 impacts = _impacts(*_part(content, ends, first, first + len(firsts)))
             found.append(PostingList(number, length, kind, own, starts, firsts, impacts))
         return found
@@ -448,8 +448,8 @@ class TextPartition:
             positions, documents, frequencies = self._stream_positions(postings, wanted)
         is_wanted = np.zeros(len(documents), np.bool_)
         if len(wanted):
-            places = np.minimum(np.searchsorted(wanted, documents), len(wanted) - 1)
-            is_wanted = wanted[places] == documents
+            indices = np.minimum(np.searchsorted(wanted, documents), len(wanted) - 1)
+            is_wanted = wanted[indices] == documents
         kept = np.repeat(is_wanted, frequencies)
         return np.repeat(documents[is_wanted], frequencies[is_wanted]), positions[kept]
 

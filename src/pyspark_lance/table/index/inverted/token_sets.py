@@ -61,9 +61,9 @@ class FuzzyWord:
     def next_row(self, row: tuple[int, ...], character: str) -> tuple[int, ...] | None:
         """The edits once another character was read; None if no token can be near any more."""
         found = [row[0] + 1]
-        for place, own in enumerate(self.word):
-            replaced = row[place] + (own != character)
-            found.append(min(replaced, row[place + 1] + 1, found[place] + 1))
+        for index, own in enumerate(self.word):
+            replaced = row[index] + (own != character)
+            found.append(min(replaced, row[index + 1] + 1, found[index] + 1))
         return tuple(found) if min(found) <= self.edits else None
 
 
@@ -83,10 +83,10 @@ class ArrowTokens:
     def number_of(self, token: str) -> int | None:
         """The number of a token, None if it is not there."""
         key = token.encode()
-        place = bisect_left(self._keys, key)
-        if place == len(self._keys) or self._keys[place] != key:
+        index = bisect_left(self._keys, key)
+        if index == len(self._keys) or self._keys[index] != key:
             return None
-        return int(self._numbers[place])
+        return int(self._numbers[index])
 
     def in_order(self) -> tuple[pa.Array, NDArray[np.int64]]:
         """Return all tokens, ascending by their bytes, and their numbers."""
@@ -101,11 +101,11 @@ class ArrowTokens:
 
         Tokens with a beginning that is too far are passed over together.
         """
-        place = bisect_left(self._keys, word.prefix.encode())
+        index = bisect_left(self._keys, word.prefix.encode())
         rows = [word.first_row()]
         before = ""
-        while place < len(self._keys):
-            token = self._keys[place].decode()
+        while index < len(self._keys):
+            token = self._keys[index].decode()
             if not token.startswith(word.prefix):
                 return
             common = _common_length(before, token)
@@ -116,13 +116,13 @@ class ArrowTokens:
                 if row is None:
                     before = token[: number - 1]
                     after = _after(token[:number])
-                    place = len(self._keys) if after is None else bisect_left(self._keys, after)
+                    index = len(self._keys) if after is None else bisect_left(self._keys, after)
                     break
                 rows.append(row)
             else:
                 if rows[-1][-1] <= word.edits:
                     yield token
-                place += 1
+                index += 1
 
 
 class _LazyKeys(Sequence[bytes]):
@@ -134,15 +134,15 @@ class _LazyKeys(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __getitem__(self, place: int) -> bytes:  # type: ignore[override]
-        found: bytes = self._values[place].as_py()
+    def __getitem__(self, index: int) -> bytes:  # type: ignore[override]
+        found: bytes = self._values[index].as_py()
         return found
 
 
 def _common_length(left: str, right: str) -> int:
-    for place, (one, other) in enumerate(zip(left, right, strict=False)):
+    for index, (one, other) in enumerate(zip(left, right, strict=False)):
         if one != other:
-            return place
+            return index
     return min(len(left), len(right))
 
 

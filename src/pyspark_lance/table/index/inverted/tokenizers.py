@@ -289,16 +289,16 @@ def _runs(data: NDArray[np.uint8], offsets: _Numbers, in_word: _Flags) -> _Words
 
 def _ngrams(data: NDArray[np.uint8], offsets: _Numbers, sizes: range, prefix_only: bool) -> _Words:
     """Return all n-grams of the given sizes, all at position 0."""
-    places = np.append(np.flatnonzero(character_starts(data)), len(data))
-    ends = np.searchsorted(places, offsets[1:])
-    rows = np.searchsorted(offsets, places[:-1], "right") - 1
+    indices = np.append(np.flatnonzero(character_starts(data)), len(data))
+    ends = np.searchsorted(indices, offsets[1:])
+    rows = np.searchsorted(offsets, indices[:-1], "right") - 1
     first = np.arange(len(rows))
     if prefix_only:
-        first = first[np.isin(places[:-1], offsets[:-1])]
+        first = first[np.isin(indices[:-1], offsets[:-1])]
     texts, of_rows = [], []
     for size in sizes:
         here = first[first + size <= ends[rows[first]]]
-        starts, stops = places[here], places[here + size]
+        starts, stops = indices[here], indices[here + size]
         texts.append(_slices(_gather_slices(data, starts, stops - starts), stops - starts))
         of_rows.append(rows[here])
     found = np.concatenate(of_rows)
