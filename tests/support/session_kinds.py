@@ -39,6 +39,7 @@ WITH_PLUGIN = {
     "test_change_rows.py": "pinned scans with lineage, and the words of errors in them",
     "test_copies_of_blobs.py": "every way from one table into another",
     "test_encoding_options.py": "options of columns in a write",
+    "test_migrate_example.py": "merges of frames, as users run them",
     "test_metadata_tables.py": "scans of tables that have no files",
     **{
         f"test_names_of_paths.py::test_tables_and_parquet_share_folders_of_{which}": "statements"
