@@ -14,7 +14,12 @@ from random_seeds import seeds
 from row_changes import insert, matched_delete, matched_update
 from table_access import read_changes, read_ours, write_table
 
-from pyspark_lance.commit.application_versions import ApplicationVersion, application_of_source
+from pyspark_lance.commit.application_versions import (
+    ApplicationVersion,
+    SourceIdentity,
+    application_of_source,
+)
+from pyspark_lance.errors import TableReplacedError
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.commit_changes import applied_version, with_applied_version
 from pyspark_lance.table.dml.row_change import ChangeResult, ChangeSettings, plan_change
@@ -128,3 +133,25 @@ def test_applied_change_windows_keep_replica_equal(tmp_path, seed):
     assert applied_version(Snapshot.open(Table(replica)), "source") == end
     apply(replica, read_changes(source, end + 1, newest(source), "netChanges"), newest(source))
     assert rows_of(replica) == rows_of(source)
+
+
+def test_record_without_row_changes_keeps_time_of_source(tmp_path):
+    path = str(tmp_path / "replica")
+    write_table(path, pa.table([[], []], schema=SCHEMA))
+
+    def record(version, **source):
+        identity = SourceIdentity(**source)
+        work = ApplicationVersion(application_of_source("source"), version, identity)
+        settings = ChangeSettings(properties=work.properties())
+        plan = plan_change(Table(path), settings)
+        commit = with_applied_version(plan, lambda work: ChangeResult())
+        return None if plan.is_done else UnitOfWork(Table(path), settings).run(commit).version
+
+    assert record(3, first="a", applied_us=30) == 2
+    assert record(4, applied_us=40, before=3, before_us=30) == 3
+    assert record(4, before=4, before_us=40) is None
+    with pytest.raises(TableReplacedError):
+        record(5, before=4, before_us=41)
+    with pytest.raises(TableReplacedError):
+        record(5, first="b")
+    assert record(6) == 4  # of a source that is not known

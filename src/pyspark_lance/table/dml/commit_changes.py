@@ -13,8 +13,10 @@ from functools import partial
 
 from pyspark_lance.commit.application_versions import (
     CONFIG_PREFIX,
+    SOURCE_PREFIX,
     application_of_source,
     application_version,
+    config_with_application_version,
     recorded_version,
 )
 from pyspark_lance.commit.commit_outcome import files_of
@@ -197,7 +199,10 @@ def with_applied_version(plan: DmlPlan, commit: PreparedCommit) -> PreparedCommi
         number = application_version(plan.settings.properties)
         if done.version is not None or number is None:
             return done
-        note = UpdateMap(((CONFIG_PREFIX + number.application, str(number.version)),))
+        # The source, too: a rebase finds the version in the configuration, and adds nothing to it.
+        config = config_with_application_version(plan.snapshot().manifest.config, number)
+        keys = (CONFIG_PREFIX + number.application, SOURCE_PREFIX + number.application)
+        note = UpdateMap(tuple((key, config.get(key)) for key in keys))
         result = work.commit(work.propose(plan.base, UpdateConfig(config_updates=note)))
         return done if result is None else replace(done, version=result.version)
 
