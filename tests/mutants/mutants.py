@@ -3472,7 +3472,7 @@ MUTANTS = (
     Mutant(
         "a query reads its version number of a replaced table",
         "table/version/snapshot.py",
-        "    known.check(snapshot.manifest, table.uri)\n",
+        "    known.check(snapshot.manifest, table.uri, hint)\n",
         "",
         ("tests/table/version/test_snapshots.py",),
     ),

@@ -152,8 +152,15 @@ from pyspark_lance.table.unit_of_work import CommitSettings, MetadataResult, res
 from pyspark_lance.table.verify.find_value import FindValueResult, find_value
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.verify.verify_manifest import VerifyResult
-from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec, properties_of
+from pyspark_lance.table.version.snapshot import (
+    LATEST,
+    Snapshot,
+    VersionSpec,
+    open_pinned,
+    properties_of,
+)
 from pyspark_lance.table.version.table import main_branch_of, suggest_paths
+from pyspark_lance.table.version.table_identity import PinnedVersion
 
 Age: TypeAlias = timedelta | str | float
 """An age: a timedelta, ``"14days"``, or a number of hours."""
@@ -192,6 +199,8 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
         self._spark = spark
         self._table = session_table(spark, path, storageOptions, branch)
         self._at = parse_version_arguments(spark, version)
+        # Of the pinned version, once it was opened.
+        self._stamp = ""
         self._alias = alias
 
     def __repr__(self) -> str:
@@ -200,7 +209,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
 
     def _repr_html_(self) -> str:
         """Return the HTML for notebooks: version, rows, columns, and the newest versions."""
-        return table_html(self._table, self._at, repr(self))
+        return table_html(self._table, self._held_version, repr(self))
 
     # Open and create tables -----------------------------------------------------------------------
 
@@ -243,7 +252,9 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
         with suggest_paths(table):
             found = Snapshot.open(table, at)
         held = None if at == LATEST else found.version
-        return cls(spark, path, storageOptions, branch=found.table.branch, version=held)
+        opened = cls(spark, path, storageOptions, branch=found.table.branch, version=held)
+        opened._stamp = "" if held is None else found.identity.stamp
+        return opened
 
     @classmethod
     def forName(  # noqa: N802
@@ -430,9 +441,11 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             1
         """
         table, version = self._table, self._at.version
-        return LanceTable(
+        renamed = LanceTable(
             self._spark, table.root, table.storage, name, branch=table.branch, version=version
         )
+        renamed._stamp = self._stamp
+        return renamed
 
     # Read rows ------------------------------------------------------------------------------------
 
@@ -2299,7 +2312,20 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
     ) -> VersionSpec:
         """Return the version in the arguments, else the version of the object."""
         requested = parse_version_arguments(self._spark, version, tag, timestamp)
-        return self._at if requested == LATEST else requested
+        return self._held_version() if requested == LATEST else requested
+
+    def _held_version(self) -> VersionSpec:
+        """Return the version of the object, after checking that the table is still the same.
+
+        Raises:
+            TableReplacedError: The table was dropped and created again since it was pinned.
+        """
+        number = self._at.version
+        if number is not None:
+            pinned = PinnedVersion(self._table.uri, number, self._stamp)
+            hint = "open it again: LanceTable.forPath(spark, path, version=…)"
+            self._stamp = open_pinned(self._table, pinned, hint).identity.stamp
+        return self._at
 
     def _number_of(
         self,
@@ -2334,7 +2360,7 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
 
     def _feed_options(self, **given: object) -> dict[str, str]:
         if all(given[name] is None for name in ("branch", "endingVersion", "endingTimestamp")):
-            given["endingVersion"] = self._at.version
+            given["endingVersion"] = self._held_version().version
         options = self._read_options(LATEST)
         options["readChangeFeed"] = "true"
         for name, value in given.items():

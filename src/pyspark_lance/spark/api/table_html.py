@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -20,11 +21,14 @@ _HISTORY: Final = ("version", "committed (UTC)", "operation", "rows", "tags", "n
 _NOT_SHOWN: Final = ("format", "properties", "consumers")
 
 
-def table_html(table: Table, at: VersionSpec, text: str) -> str:
-    """Return name, version, rows, columns, and the newest versions; ``text`` after an error."""
+def table_html(table: Table, held: Callable[[], VersionSpec], text: str) -> str:
+    """Return name, version, rows, columns, and the newest versions; ``text`` after an error.
+
+    ``held``: returns the version.
+    """
 
     def make() -> str:
-        snapshot = Snapshot.open(table, at)
+        snapshot = Snapshot.open(table, held())
         names = [field.name for field in snapshot.schema.fields]
         more = [f"… {len(names) - _SHOWN_COLUMNS} more"] if len(names) > _SHOWN_COLUMNS else []
         details = {

@@ -303,8 +303,10 @@ def open_existing(table: Table) -> Snapshot | None:
         return None
 
 
-def open_pinned(table: Table, pinned: PinnedVersion) -> Snapshot:
+def open_pinned(table: Table, pinned: PinnedVersion, hint: str = "") -> Snapshot:
     """Open a version of ``table`` that was opened before.
+
+    ``hint``: what the user can do about a replaced table.
 
     Raises TableReplacedError: the table was replaced by another one.
     """
@@ -314,9 +316,9 @@ def open_pinned(table: Table, pinned: PinnedVersion) -> Snapshot:
     except VersionNotFoundError:
         newest = latest_version(table.store())
         if pinned.stamp and newest is not None:
-            known.check_newest(newest.version, table.uri)
+            known.check_newest(newest.version, table.uri, hint)
         raise
-    known.check(snapshot.manifest, table.uri)
+    known.check(snapshot.manifest, table.uri, hint)
     return snapshot
 
 
