@@ -6,6 +6,7 @@ import pytest
 
 from pyspark_lance.commit.application_versions import (
     ApplicationVersion,
+    FeedWindow,
     SourceIdentity,
     application_of_source,
     application_version,
@@ -104,3 +105,14 @@ def test_restored_table_reapplies_only_changes():
 def test_invalid_source_identity_is_corrupt(text):
     with pytest.raises(CorruptFileError, match="does not identify a table"):
         SourceIdentity.parse(text)
+
+
+@pytest.mark.parametrize(("applied", "reached"), [(3, 3), (4, 4), (5, 9), (7, 9), (9, 9), (12, 12)])
+def test_window_reaches_its_end_after_last_changed_version(applied, reached):
+    assert FeedWindow.parse(FeedWindow(5, 9, 90).to_text()).reached(applied) == reached
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"end": 5}', "x"])
+def test_invalid_feed_window_is_corrupt(text):
+    with pytest.raises(CorruptFileError, match="does not describe a change feed"):
+        FeedWindow.parse(text)

@@ -15,6 +15,7 @@ from pyspark_lance.spark.jobs.apply_job import _IS_PRESENT, last_change_per_key
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 COLUMNS = "id bigint, text string, n int"
+COLUMN_NAMES = ("id", "text", "n")
 
 
 def rows_of(table, *columns):
@@ -98,6 +99,60 @@ def test_empty_changes_are_recorded_and_overlaps_skipped(followed, spark, tmp_pa
     assert replica.applyChanges(followed.changes(2, 2), "id", source="other").num_updated_rows == 1
     assert (replica.appliedVersion("other"), replica.appliedVersion()) == (2, 5)
     assert lance.dataset(path).count_rows() == 9  # and pylance reads it
+
+
+def test_versions_without_changes_are_reached_once(spark, tmp_path):
+    source = LanceTable.create(spark, str(tmp_path / "source"), COLUMNS)
+    replica = LanceTable.create(spark, str(tmp_path / "replica"), COLUMNS)
+
+    def follow(condition="true"):
+        changes = source.changes(replica.appliedVersion() + 1).where(condition)
+        return replica.applyChanges(changes, "id").version
+
+    def add(*ids):
+        rows = spark.createDataFrame([(i, "", i) for i in ids], COLUMNS)
+        rows.write.format("lance").mode("append").save(source._table.root)
+
+    add(1, 2, 3)  # 2
+    source.delete("id = 1")  # 3
+    assert (follow(), replica.appliedVersion()) == (2, 3)
+    source.setProperties({"owner": "web"})
+    assert (follow(), replica.appliedVersion()) == (3, 4)
+    assert (follow(), replica.appliedVersion()) == (None, 4)
+    source.setProperties({"owner": None})
+    source.cleanupOldVersions(retainVersions=1)  # only 5 is left
+    assert (follow(), replica.appliedVersion()) == (4, 5)
+    add(4)  # 6
+    source.setProperties({"owner": "web"})  # 7
+    assert (follow(), replica.appliedVersion()) == (5, 7)
+    # Changes that were filtered out may be applied later.
+    add(5)  # 8
+    source.setProperties({"owner": None})
+    assert (follow("_commit_version < 8"), replica.appliedVersion()) == (None, 7)
+    assert (follow(), replica.appliedVersion()) == (6, 9)
+    assert rows_of(replica, *COLUMN_NAMES) == rows_of(source, *COLUMN_NAMES)
+
+
+def test_batch_of_stream_reaches_no_unread_version(spark, tmp_path):
+    source = LanceTable.create(spark, str(tmp_path / "source"), COLUMNS)
+    for number in (1, 2, 3):
+        rows = spark.createDataFrame([(number, "", number)], COLUMNS)
+        rows.write.format("lance").mode("append").save(source._table.root)
+    source.setProperties({"owner": "web"})  # 5
+    replica = LanceTable.create(spark, str(tmp_path / "replica"), COLUMNS)
+    reached = []
+
+    def apply(batch, number):
+        replica.applyChanges(batch, "id")
+        reached.append(replica.appliedVersion())
+
+    reader = spark.readStream.format("lance").option("readChangeFeed", "true")
+    reader = reader.option("startingVersion", "1").option("maxVersionsPerTrigger", "1")
+    writer = reader.load(source._table.root).writeStream.foreachBatch(apply)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination(120)
+    assert reached == sorted(reached) and reached[-1] == 5 and {2, 3} <= set(reached)
+    assert rows_of(replica, "id") == [(1,), (2,), (3,)]
 
 
 def test_stream_batch_is_identified_by_number(followed, spark, tmp_path):

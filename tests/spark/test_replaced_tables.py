@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 
 import pytest
 
@@ -102,6 +103,36 @@ def test_stream_of_replaced_table_is_refused(spark, path, tmp_path):
     refuses(lambda: follow("copy"), "begin with a new checkpoint")
     assert ids(read(spark, str(tmp_path / "copy"))) == [0, 1, 2]
     assert follow("again") == [100, 101, 102]
+
+
+@pytest.mark.parametrize("versions", [1, 2, 3])
+def test_pinned_table_refuses_table_that_replaced_it(spark, path, versions):
+    opened, lazy = LanceTable.forPath(spark, path, version=2), LanceTable(spark, path, version=2)
+    assert ids(lazy.toDF()) == [0, 1, 2]
+    recreate(spark, path, versions)
+    for pinned in (opened, opened.alias("other"), lazy):
+        for call in ("toDF", "detail", "properties", "indices", "fragments", "changes"):
+            method, arguments = getattr(pinned, call), [1] if call == "changes" else []
+            refuses(partial(method, *arguments), "LanceTable.forPath")
+    # A version that is given means the table that is there.
+    assert ids(opened.scan(version=1)) == [100]
+    assert ids(LanceTable.forPath(spark, path, version=1).toDF()) == [100]
+
+
+@pytest.mark.parametrize("versions", [3, 5])
+def test_caught_up_replica_refuses_replaced_source(spark, path, tmp_path, versions):
+    copy = LanceTable.create(spark, str(tmp_path / "copy"), "id bigint")
+    table = LanceTable.forPath(spark, path)
+    copy.applyChanges(table.changes(1), keys=["id"])
+    table.setProperties({"owner": "web"})
+    copy.applyChanges(table.changes(3), keys=["id"])
+    assert copy.appliedVersion() == 3
+    recreate(spark, path, versions)
+    refuses(
+        lambda: copy.applyChanges(table.changes(4), keys=["id"]),
+        "identify the new source by another source or txnAppId",
+    )
+    assert ids(copy.toDF()) == [0, 1, 2] and copy.appliedVersion() == 3
 
 
 def test_changes_of_replaced_table_are_not_applied(spark, path, tmp_path):

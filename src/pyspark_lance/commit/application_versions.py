@@ -62,6 +62,36 @@ class SourceIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedWindow:
+    """The end of a change feed, and where its rows end."""
+
+    changed: int  # The last version that may have changed rows; all later ones changed none.
+    end: int
+    end_us: int  # Commit time of ``end``.
+
+    @classmethod
+    def parse(cls, text: str) -> FeedWindow:
+        """Parse the text that ``to_text`` returned."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise CorruptFileError(f"{text!r} does not describe a change feed") from error
+
+    def to_text(self) -> str:
+        """Return the text for the metadata of a column."""
+        return json.dumps(asdict(self))
+
+    def reached(self, applied: int) -> int:
+        """Return the version that a table has reached that applied the changes up to ``applied``.
+
+        Versions without changed rows at the end are reached as well. Otherwise the table would ask
+        for changes since a version that a cleanup of the source may remove. If some changes were
+        filtered out, ``applied`` may be before ``changed``, and the rest is unknown.
+        """
+        return max(applied, self.end) if applied >= self.changed else applied
+
+
+@dataclass(frozen=True, slots=True)
 class ApplicationVersion:
     """One batch of an application."""
 

@@ -33,6 +33,7 @@ from pyspark_lance.table.cdf.stream_offset import (
     StreamSettings,
     Updates,
 )
+from pyspark_lance.table.cdf.unchanged_rows import last_changed_version
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
 from pyspark_lance.table.compaction.compact import compact
@@ -174,6 +175,23 @@ def test_feed_needs_no_version_before_compaction(path):
     assert read_changes(path, 3, 3, "netChanges").num_rows == 0
     window = resolve_window(Table(path), Bound(version=2, is_exclusive=True), Bound())
     assert [one.numInsertedRows for one in count_changes(Table(path), window)] == [3]
+
+
+def test_last_changed_version_precedes_maintenance(path):
+    table, changed = Table(path), newest(path)
+    set_config(path)
+    compact_by_pylance(path)
+    end = newest(path)
+    assert end >= changed + 2
+    assert last_changed_version(table, 0, end) == changed
+    assert last_changed_version(table, changed, end) == changed
+    assert last_changed_version(table, changed + 1, end) == changed + 1
+    append(path, 100)
+    for after in (0, newest(path) - 1):
+        assert last_changed_version(table, after, newest(path)) == newest(path)
+    assert last_changed_version(table, 0, end) == changed
+    cleanup_old_versions(table, CleanupPolicy(retain_versions=1))
+    assert last_changed_version(table, 0, end) == end  # unknown
 
 
 def test_feed_without_deletes_needs_no_unchanged_versions(path):

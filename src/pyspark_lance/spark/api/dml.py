@@ -124,16 +124,25 @@ class RowChanges:
         given = options_of_change(options, self.table, self.spark).properties
         by_version = APPLICATION_PROPERTY not in given
         last = last_changes(changes, keys)
-        if last.newest is None:
+        if last.newest is None and not by_version:
             return ChangeResult()
+        number = 0
         if by_version:
-            numbered = {"txnAppId": application_of_source(source), "txnVersion": str(last.newest)}
-            options, identity = {**options, **numbered}, last.source
+            is_empty = last.newest is None
+            before = applied_version(Snapshot.open(self.table), source) if is_empty else 0
+            number = last.reached(before)
+            # The commit of no changes, too, refuses a replaced source.
+            if not number:
+                return ChangeResult()
+            numbered = {"txnAppId": application_of_source(source), "txnVersion": str(number)}
+            options, identity = {**options, **numbered}, last.source_at(number)
         else:  # the number of a batch is not a version of the other table
             identity = SourceIdentity(first=last.source.first)
 
         def attempt(plan: DmlPlan) -> PreparedCommit:
             after = applied_version(plan.snapshot(), source) if by_version else 0
+            if last.newest is None and last.reached(after) != number:
+                return lambda work: ChangeResult()  # restored since
             return apply_once(self.spark, plan, last, self.alias, after)
 
         return self.run(attempt, options, properties={SOURCE_PROPERTY: identity.to_text()})

@@ -14,18 +14,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.window import Window
 
-from pyspark_lance.commit.application_versions import SourceIdentity
+from pyspark_lance.commit.application_versions import FeedWindow, SourceIdentity
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import ROW_ID, sources_of, spellings
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.expressions.expressions import quote_name
 from pyspark_lance.spark.jobs.merge_job import MergeRequest, SparkClause, merge_once
-from pyspark_lance.spark.source.change_feed_reader import SOURCE_KEY
+from pyspark_lance.spark.source.change_feed_reader import SOURCE_KEY, WINDOW_KEY
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from pyspark_lance.table.cdf.changed_rows import ChangeType
 from pyspark_lance.table.dml.commit_changes import PreparedCommit, with_applied_version
 from pyspark_lance.table.dml.merge import Match, MergeClause
-from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
+from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan, RowAction
 
 _OF_FEED = frozenset((ROW_ID, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
 _IS_PRESENT = "__lance_is_there"
@@ -44,6 +44,18 @@ class LastChanges:
     has_rows: bool  # Whether some keys exist.
     has_deleted: bool  # Whether some keys are deleted.
     source: SourceIdentity  # The table that the changes come from.
+    window: FeedWindow | None  # The requested versions; None if unknown.
+
+    def reached(self, applied: int) -> int:
+        """Return the version that is reached by a table to which ``applied`` is applied before."""
+        applied = applied if self.newest is None else self.newest
+        return applied if self.window is None else self.window.reached(applied)
+
+    def source_at(self, version: int) -> SourceIdentity:
+        """Return the source, with the commit time of ``version`` if that is its last one."""
+        if self.window is None or self.window.end != version:
+            return self.source
+        return replace(self.source, applied_us=self.window.end_us)
 
 
 def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
@@ -79,9 +91,10 @@ def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
             f"the key ({', '.join(keys.values())}) of a changed row is null",
             hint="filter such rows out, or apply changes by rowIdColumn",
         )
-    text = (changes.schema[names[COMMIT_VERSION]].metadata or {}).get(SOURCE_KEY, "{}")
-    source = replace(SourceIdentity.parse(text), applied_us=time_us or 0)
-    return LastChanges(last, keys, newest, bool(has_rows), are_all_present is False, source)
+    metadata = changes.schema[names[COMMIT_VERSION]].metadata or {}
+    source = replace(SourceIdentity.parse(metadata.get(SOURCE_KEY, "{}")), applied_us=time_us or 0)
+    window = FeedWindow.parse(metadata[WINDOW_KEY]) if WINDOW_KEY in metadata else None
+    return LastChanges(last, keys, newest, bool(has_rows), are_all_present is False, source, window)
 
 
 def last_change_per_key(changes: DataFrame, keys: tuple[str, ...]) -> DataFrame:
@@ -114,6 +127,8 @@ def apply_once(
 
     ``after``: changes up to this version are already applied.
     """
+    if last.newest is None:
+        return with_applied_version(plan, lambda work: ChangeResult())
     rows = last.rows.where(sf.col(COMMIT_VERSION) > after) if after else last.rows
     keys = _keys(last.keys, plan.schema)
     values = _values(last.rows, keys, plan.schema)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, TimestampType
 
-from pyspark_lance.commit.application_versions import SourceIdentity
+from pyspark_lance.commit.application_versions import FeedWindow, SourceIdentity
 from pyspark_lance.commit.base_version import microseconds
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
 from pyspark_lance.format.column_names import ROW_ID
@@ -48,6 +48,7 @@ from pyspark_lance.table.cdf.change_feed_task import (
 )
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Layout, resolve_window
 from pyspark_lance.table.cdf.envelope import AFTER, BEFORE, Envelope, envelope_schema
+from pyspark_lance.table.cdf.unchanged_rows import last_changed_version
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS, project
 from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
@@ -70,6 +71,8 @@ FEED_COLUMNS = StructType(
 """The columns that a change feed adds to those of the table."""
 SOURCE_KEY = "lance.source"
 """Metadata key of ``_commit_version``: the source table, as ``SourceIdentity.to_text``."""
+WINDOW_KEY = "lance.window"
+"""Metadata key of ``_commit_version``: the end of the feed, as ``FeedWindow.to_text``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class PinnedFeed:
     table: Table
     window: ChangeWindow
     stamp: str = ""  # Of the last version.
+    # Whether ``window`` has all changes since the requested start; False for a stream.
+    is_complete: bool = True
 
     @property
     def pinned(self) -> PinnedVersion:
@@ -124,7 +129,7 @@ def newest_feed(options: ReadOptions) -> PinnedFeed:
     snapshot = Snapshot.open(options.table)
     check_change_feed(snapshot)
     window = ChangeWindow(snapshot.version + 1, snapshot.version)
-    return PinnedFeed(snapshot.table, window, snapshot.identity.stamp)
+    return PinnedFeed(snapshot.table, window, snapshot.identity.stamp, is_complete=False)
 
 
 def describe_feed(options: ReadOptions, pin: Callable[[], PinnedFeed]) -> PinnedFeed:
@@ -160,18 +165,33 @@ def feed_schema_of(options: ReadOptions, feed: PinnedFeed) -> StructType:
 def _with_source(options: ReadOptions, feed: PinnedFeed, field: StructField) -> StructField:
     """Add the identity of the table to the metadata of ``_commit_version``, for ``applyChanges``.
 
-    This reads one manifest, which the plan of a batch reads as well: that of the version before
-    the first one, or that of version 1.  A stream also records version 1.
+    This reads manifests that the plan of a batch reads as well: that of the version before the
+    first one, and those of the last versions, as long as they change no rows.  Version 1 is read if
+    the feed starts there, if it starts later than requested, and for a stream.
     """
     if field.name != COMMIT_VERSION:
         return field
     before, stamp = feed.window.start - 1, feed.stamp
     if before != feed.window.end:
         stamp = _stamp(feed, before) if before else ""
-    is_stream = changes_of(options).starting.is_open
-    first = _stamp(feed, 1) if is_stream or not before else ""
+    requested = _requested_start(options, feed) - 1
+    first = _stamp(feed, 1) if not feed.is_complete or not before or before != requested else ""
     source = SourceIdentity(first=first, before=before, before_us=microseconds(stamp))
-    return StructField(field.name, field.dataType, False, {SOURCE_KEY: source.to_text()})
+    metadata = {SOURCE_KEY: source.to_text()}
+    if feed.is_complete:
+        end = feed.window.end
+        changed = last_changed_version(feed.table, before, end)
+        # The versions between the requested start and that of the window changed no rows.
+        changed = requested if changed == before else changed
+        metadata[WINDOW_KEY] = FeedWindow(changed, end, microseconds(feed.stamp)).to_text()
+    return StructField(field.name, field.dataType, False, metadata)
+
+
+def _requested_start(options: ReadOptions, feed: PinnedFeed) -> int:
+    starting = changes_of(options).starting
+    if starting.version is None:
+        return feed.window.start
+    return max(1, starting.version + starting.is_exclusive)
 
 
 def _stamp(feed: PinnedFeed, version: int) -> str:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.errors import CorruptFileError, VersionNotFoundError
 from pyspark_lance.format.column_names import CREATED_AT, LAST_UPDATED_AT
 from pyspark_lance.format.fragment import TOMBSTONE, Fragment
 from pyspark_lance.format.fragments import PARSED
@@ -44,7 +44,7 @@ from pyspark_lance.table.scan.fragment_pruning import (
     counted_fragments,
     fragment_bounds,
 )
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
 
 
@@ -121,6 +121,21 @@ def has_rows_of(
         # With all row ids in use, no row was ever deleted.
         rows = found if found.count == found.next_row_id else None
     return rows is not None and _is_recognized(later, rows)
+
+
+def last_changed_version(table: Table, after: int, end: int) -> int:
+    """Return the last version in ``(after, end]`` that may have changed rows; ``after`` for none.
+
+    This usually reads the transaction of ``end`` alone.
+    """
+    for version in range(end, after, -1):
+        try:
+            operation = _operation_of(Snapshot.open(table, VersionSpec(version=version)))
+        except VersionNotFoundError:
+            return version
+        if operation is None or not moves_no_rows(operation):
+            return version
+    return after
 
 
 def moves_no_rows(operation: Operation) -> bool:
