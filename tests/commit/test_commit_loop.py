@@ -64,6 +64,7 @@ from pyspark_lance.metafile.manifest_file import (
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.memory_store import MemoryStore
+from pyspark_lance.store.object_store import as_byte_view
 
 
 @pytest.fixture
@@ -531,7 +532,7 @@ class LateStore(FaultyStore):
 
     def put_if_absent(self, path, data):
         if self.late is None:
-            self.late = (path, bytes(data))
+            self.late = (path, bytes(as_byte_view(data)))
             raise StorageError("timeout")
         if not self.arrived:
             self.arrived = True

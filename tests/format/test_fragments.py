@@ -15,7 +15,7 @@ from pyspark_lance.errors import LanceError
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
 from pyspark_lance.format.feature_flags import STABLE_ROW_IDS
 from pyspark_lance.format.fragment import DataFile, Fragment
-from pyspark_lance.format.fragments import Fragments
+from pyspark_lance.format.fragments import MAX_PIECES, Fragments
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.row_id_sequence import RowIdSequence, single_ranges
 from pyspark_lance.format.schema import LanceSchema
@@ -69,6 +69,49 @@ def test_manifest_read_with_known_fragments_equals_plain_read(seed):
         known = found.fragments
         # Time travel in between: a restored version is anything.
         fragments = MANY[rng.randrange(300) :] if rng.random() < 0.2 else others(fragments, rng)
+
+
+def test_versions_share_bytes_of_common_fragments():
+    fragments, versions = MANY, [Manifest.from_bytes(manifest(*MANY).to_bytes()).fragments]
+    for number in range(3 * MAX_PIECES):
+        fragments = (*fragments[:7], *fragments[8:], fragment(300 + number))
+        data = manifest(*fragments).to_bytes()
+        versions.append(Manifest.from_bytes(data, known=versions[-1]).fragments)
+        assert versions[-1] == fragments
+        assert versions[-1].encoded() == Fragments.of(fragments).encoded()
+        assert len(versions[-1].stored.pieces) <= MAX_PIECES
+    first, second = (one.stored.pieces for one in versions[:2])
+    assert second[:-1] == first
+    assert second[0] is first[0]
+    assert len(second[-1]) < 100, "only the new fragment"
+    assert len({id(one.stored.pieces[0]) for one in versions}) <= 4
+    few = Manifest.from_bytes(manifest(*MANY[:150]).to_bytes(), known=versions[0]).fragments
+    assert len(few.stored.pieces[0]) < len(first[0]) * 2 / 3, "bytes of others are not kept"
+
+
+def test_appended_fragments_leave_bytes_of_base():
+    base = Manifest.from_bytes(manifest(*MANY).to_bytes()).fragments
+    changed = base
+    for number in range(3 * MAX_PIECES):
+        changed = changed.changed([fragment(300 + number)], [])
+        assert len(changed.stored.pieces) <= MAX_PIECES
+    assert changed == (*MANY, *(fragment(300 + number) for number in range(3 * MAX_PIECES)))
+    again = base.changed([fragment(300)], [])
+    assert again.stored.pieces[0] is base.stored.pieces[0]
+    assert again.differing(base) == ([fragment(300)], [])
+    assert base.differing(changed)[1] == list(changed[300:])
+    assert base.changed([], []) == MANY
+    assert base.changed([fragment(300)], [0])[0] == MANY[1]
+
+
+def test_selections_differ_by_what_only_one_has():
+    whole = Manifest.from_bytes(manifest(*MANY).to_bytes()).fragments
+    assert whole[:10].differing(whole[:12]) == ([], list(MANY[10:12]))
+    assert whole[:12].differing(whole[:10]) == (list(MANY[10:12]), [])
+    some = whole.take(np.arange(0, 300, 3))
+    assert whole.differing(some) == ([one for one in MANY if one.id % 3], [])
+    fresh = Manifest.from_bytes(manifest(*MANY).to_bytes()).fragments
+    assert some.differing(fresh[:10]) == (list(some[4:]), [one for one in MANY[:10] if one.id % 3])
 
 
 def test_common_fragments_are_parsed_once():
@@ -249,6 +292,23 @@ def test_differing_fragments_equal_dict_model(seed, are_stored):
     # A difference is kept until another one is asked for.
     for _ in range(30):
         old, new = rng.randrange(6), rng.randrange(6)
+        before, after = ({one.id: one for one in every[at]} for at in (old, new))
+        only_before, only_after = versions[old].differing(versions[new])
+        assert only_before == [one for key, one in before.items() if after.get(key) != one]
+        assert only_after == [one for key, one in after.items() if before.get(key) != one]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_versions_in_pieces_differ_as_dict_model(seed):
+    rng = random.Random(seed)
+    every, versions = [MANY], [Manifest.from_bytes(manifest(*MANY).to_bytes()).fragments]
+    for _ in range(8):
+        every.append(others(every[-1], rng))
+        data = manifest(*every[-1]).to_bytes()
+        versions.append(Manifest.from_bytes(data, known=versions[-1]).fragments)
+    assert max(len(one.stored.pieces) for one in versions) > 2
+    for _ in range(30):
+        old, new = rng.randrange(9), rng.randrange(9)
         before, after = ({one.id: one for one in every[at]} for at in (old, new))
         only_before, only_after = versions[old].differing(versions[new])
         assert only_before == [one for key, one in before.items() if after.get(key) != one]

@@ -267,4 +267,6 @@ def test_fragments_of_all_lengths_are_found(end):
     if end:
         assert found is None
         return
-    assert found.offsets.tolist() == list(accumulate(map(len, pieces), initial=0))
+    assert found.encoded.pieces == (data,)
+    bounds = list(accumulate(map(len, pieces), initial=0))
+    assert [found.encoded.starts.tolist(), found.encoded.ends.tolist()] == [bounds[:-1], bounds[1:]]

@@ -1,5 +1,6 @@
 import dataclasses
 import struct
+import tracemalloc
 
 import pyarrow as pa
 import pytest
@@ -89,6 +90,26 @@ def test_manifest_file_round_trips(indices, with_transaction, count):
     position = struct.unpack("<q", data[-16:-8])[0]
     assert data[-8:] == b"\x00\x00\x02\x00LANC"
     assert position + 4 + struct.unpack("<I", data[position : position + 4])[0] + 16 == len(data)
+
+
+def test_bytes_of_large_manifest_are_kept_once():
+    file = dataclasses.replace(FILE, path="a" * 200)
+    content = dataclasses.replace(
+        manifest(4), fragments=tuple(Fragment(number, (file,), 1) for number in range(25_000))
+    )
+    store = MemoryStore()
+    location, _ = put(store, 4, content=content, indices=(INDEX,))
+    tracemalloc.start()
+    try:
+        found = read_manifest(store, location)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert found.manifest.fragments[24_999] == content.fragments[24_999]
+    assert found.transaction() == transaction(25_000)
+    assert found.indices == (INDEX,)
+    manifest_bytes = len(content.to_bytes())
+    assert manifest_bytes < held < 1.7 * manifest_bytes
 
 
 def test_indices_can_be_skipped():

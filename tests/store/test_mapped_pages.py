@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import random
 import sys
 from pathlib import Path
 
@@ -85,3 +86,12 @@ def test_unused_map_is_closed(store):
     other = memoryview(mmap.mmap(-1, 4 * MIB))
     pages.record_view(other, 0, 4 * MIB)
     assert len(pages._pieces) == 1
+
+
+def test_large_copies_are_complete(tmp_path):
+    content = random.Random(1).randbytes(9 << 20)
+    (tmp_path / "x").write_bytes(content)
+    store = LocalStore(str(tmp_path))
+    for start, end in [(0, len(content)), (4097, (4 << 20) + 4097), (5, (8 << 20) + 7)]:
+        assert MappedPages.copied(store.get_range("x", start, end), start) == content[start:end]
+    assert MappedPages.copied(memoryview(content)[3:], 3) == content[3:]

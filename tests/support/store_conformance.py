@@ -139,6 +139,13 @@ class StoreConformance:
         assert bytes(store.get("v/1.manifest")) == b"first"
         assert paths(store) == ["v/1.manifest"]
 
+    def test_put_if_absent_joins_pieces(self, store):
+        pieces = [b"one", memoryview(b"xtwox")[1:4], b""]
+        assert store.put_if_absent("v/1.manifest", pieces) is True
+        assert store.put_if_absent("v/1.manifest", [b"other"]) is False
+        assert bytes(store.get("v/1.manifest")) == b"onetwo"
+        assert store.stat("v/1.manifest").size == 6
+
     def test_concurrent_put_if_absent_creates_object_once(self, store):
         for round_number in range(5):
             barrier = threading.Barrier(6)

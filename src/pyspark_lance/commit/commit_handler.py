@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pyspark_lance.errors import StorageError, UnsupportedFeatureError
 from pyspark_lance.metafile.manifest_file import ManifestLocation, read_manifest
-from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.object_store import Content, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class CommitHandler(Protocol):
     """Interface that creates a manifest exactly once."""
 
     def put(
-        self, store: ObjectStore, location: ManifestLocation, data: bytes, *, uuid: str
+        self, store: ObjectStore, location: ManifestLocation, data: Content, *, uuid: str
     ) -> Outcome:
         """Create the manifest at ``location``.
 
@@ -53,7 +53,7 @@ class ConditionalPutCommitHandler:
     """Handler based on put-if-absent, which local folders and object stores support."""
 
     def put(
-        self, store: ObjectStore, location: ManifestLocation, data: bytes, *, uuid: str
+        self, store: ObjectStore, location: ManifestLocation, data: Content, *, uuid: str
     ) -> Outcome:
         """Put if absent; after an unclear response, read the manifest to decide."""
         failure: StorageError | None = None

@@ -64,10 +64,10 @@ from pyspark_lance.metafile.deletion_file import read_deletion_file, write_delet
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
-    encode_manifest,
     find_transaction,
     find_version,
     latest_version,
+    manifest_pieces,
     newest_since,
     read_manifest,
     recently_listed_version,
@@ -538,7 +538,7 @@ class _Commit:
         )
         manifest = state.manifest
         manifest = replace(manifest, transaction_file=transaction_name(transaction))
-        data = encode_manifest(manifest, state.indices, transaction)
+        data = manifest_pieces(manifest, state.indices, transaction)
         self._write_transaction(transaction)
         if isinstance(transaction.operation, Restore):
             # Cleanups keep the restored version from now on; one that is already running may not.
@@ -547,7 +547,7 @@ class _Commit:
 
         scheme = latest.location.scheme if latest is not None else NamingScheme.V2
         path = manifest_path(manifest.version, scheme)
-        location = ManifestLocation(path, manifest.version, scheme, len(data))
+        location = ManifestLocation(path, manifest.version, scheme, sum(map(len, data)))
         result = CommitResult(manifest.version, manifest, state.indices, transaction, location)
         return CandidateVersion(result, data, latest)
 

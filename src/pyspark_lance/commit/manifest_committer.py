@@ -41,7 +41,7 @@ from pyspark_lance.metafile.manifest_file import (
     read_manifest,
     retry_if_removed,
 )
-from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.object_store import Buffer, ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class CandidateVersion:
     """A version to be committed."""
 
     result: CommitResult
-    data: bytes  # The bytes of its manifest.
+    data: Sequence[Buffer]  # The bytes of its manifest, in pieces.
     before: ManifestFile | None  # The version that it is derived from; None for a new table.
     cause: Exception | None = None
 

@@ -8,10 +8,11 @@ kept, and a message is decoded on access.  No I/O.
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final, overload
 
 import numpy as np
@@ -32,7 +33,110 @@ _MIN_COMPARED, _MAX_COMPARED = 1 << 9, 1 << 18
 # Messages parsed at a time: parsing a million at once would take more than a gigabyte.
 PARSED: Final = 1024
 
+# Pieces of bytes that a version may share with others; more are joined.
+MAX_PIECES: Final = 16
+
 _Positions = NDArray[np.int64] | slice
+
+
+@dataclass(frozen=True)
+class EncodedFragments:
+    """The fields of a Manifest message with the fragments, in pieces that versions share.
+
+    Positions are those in all pieces, one after another, with a byte between: so adjacent fragments
+    with adjacent positions are in one piece.
+    """
+
+    pieces: tuple[bytes, ...]
+    starts: NDArray[np.int64]  # Of the field of each fragment; shape (n,), like the next one.
+    ends: NDArray[np.int64]
+
+    def take(self, places: _Positions) -> EncodedFragments:
+        """Return the fragments at some places."""
+        return EncodedFragments(self.pieces, self.starts[places], self.ends[places])
+
+    def concat(self, fields: Sequence[bytes]) -> EncodedFragments:
+        """Return these and the fragments with the given fields, without a copy of these."""
+        if not fields:
+            return self
+        sizes = np.array([len(field) for field in fields], np.int64)
+        ends = self.size + np.cumsum(sizes)
+        starts, ends = np.append(self.starts, ends - sizes), np.append(self.ends, ends)
+        found = EncodedFragments((*self.pieces, b"".join(fields)), starts, ends)
+        return found if len(found.pieces) <= MAX_PIECES else found.joined()
+
+    def joined(self) -> EncodedFragments:
+        """Return the same in one piece."""
+        sizes = self.ends - self.starts
+        ends = np.cumsum(sizes)
+        return EncodedFragments((b"".join(self.spans(0, len(sizes))),), ends - sizes, ends)
+
+    @property
+    def size(self) -> int:
+        """Return the position of a next piece."""
+        return sum(map(len, self.pieces)) + len(self.pieces)
+
+    def spans(self, first: int, last: int) -> list[memoryview]:
+        """Return the bytes of [first, last); adjacent fragments are in one span."""
+        starts, ends = self.starts[first:last], self.ends[first:last]
+        begins = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+        spans = []
+        for here, after in pairwise([0, *begins.tolist(), len(starts)]):
+            if after > here:
+                piece, start = self._locate(int(starts[here]))
+                end = start + int(ends[after - 1] - starts[here])
+                spans.append(memoryview(piece)[start:end])
+        return spans
+
+    def run(self, place: int) -> tuple[bytes, int, int, int]:
+        """Return the fragments from a place on that are adjacent in one piece.
+
+        That is the piece, their start and end in it, and the place after the last one.
+        """
+        stop = int(self._run_ends[np.searchsorted(self._run_ends, place, side="right")])
+        piece, start = self._locate(int(self.starts[place]))
+        return piece, start, start + int(self.ends[stop - 1] - self.starts[place]), stop
+
+    def equal_run(self, place: int, data: bytes, position: int, limit: int) -> int:
+        """Return how many fragments of a run are equal, byte for byte, to those in ``data``.
+
+        ``place``: of the first one; ``position`` and ``limit``: where ``data`` has fragments.
+        """
+        piece, start, end, stop = self.run(place)
+        length = min(end - start, limit - position)
+        is_shared = piece is data and start == position
+        equal = length if is_shared else _equal_bytes(piece, start, data, position, length)
+        ends = self.ends[place:stop]
+        return int(np.searchsorted(ends, self.starts[place] + equal, side="right"))
+
+    def _locate(self, position: int) -> tuple[bytes, int]:
+        """Return the piece of a position, and the position in it."""
+        index = bisect_right(self._piece_starts, position) - 1
+        return self.pieces[index], position - self._piece_starts[index]
+
+    @cached_property
+    def _piece_starts(self) -> list[int]:
+        return [0, *accumulate(len(piece) + 1 for piece in self.pieces[:-1])]
+
+    @cached_property
+    def _run_ends(self) -> NDArray[np.int64]:
+        """The places after the runs of adjacent fragments, ascending."""
+        ends = np.flatnonzero(self.starts[1:] != self.ends[:-1]) + 1
+        return np.append(ends, len(self.starts))
+
+
+def _equal_bytes(one: bytes, start: int, other: bytes, position: int, length: int) -> int:
+    """Return how many bytes from two positions on are equal, ``length`` at most."""
+    done, step = 0, _MIN_COMPARED
+    while done < length:
+        count = min(step, length - done)
+        ours = one[start + done : start + done + count]
+        theirs = other[position + done : position + done + count]
+        if ours != theirs:
+            differs = np.frombuffer(ours, np.uint8) != np.frombuffer(theirs, np.uint8)
+            return done + int(np.argmax(differs))
+        done, step = done + count, min(2 * step, _MAX_COMPARED)
+    return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +180,12 @@ class FragmentColumns:
         """Concatenate columns."""
         if len(parts) == 1:
             return parts[0]
-        columns = zip(*(part.arrays() for part in parts), strict=True)
-        return cls(*(np.concatenate(column) for column in columns))
+        # In one block: the allocator keeps the memory of several smaller ones.
+        bounds = [0, *accumulate(len(part.ids) for part in parts)]
+        columns = cls.zeros(bounds[-1])
+        for part, (first, last) in zip(parts, pairwise(bounds), strict=True):
+            columns.put(slice(first, last), part)
+        return columns
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, int, bool, bool, int, int]]) -> FragmentColumns:
@@ -112,13 +220,13 @@ class Fragments(Sequence[Fragment]):
     def __init__(
         self,
         items: list[Fragment | None],
-        stored: tuple[bytes, NDArray[np.int64], NDArray[np.int64]] | None = None,
+        stored: EncodedFragments | None = None,
         columns: FragmentColumns | None = None,
     ) -> None:
         # Decoded fragments; None for the others.
         self._items = items
-        # Bytes, and start and end of each fragment's field in them; None without bytes.
-        self._stored = stored
+        # The bytes of all fragments; None without bytes.
+        self.stored = stored
         # The sequence that these were taken from, and their positions in it.
         self._origin: tuple[Fragments, range | NDArray[np.int64]] | None = None
         # The sequence that these were last compared with, and the difference.
@@ -171,7 +279,7 @@ class Fragments(Sequence[Fragment]):
         codes = np.unique(self.columns.file_version).tolist()
         if SEVERAL_VERSIONS not in codes:
             return frozenset(divmod(code, MAJOR_UNIT) for code in codes)
-        if self._stored is None:
+        if self.stored is None:
             return frozenset(
                 (file.major_version, file.minor_version) for one in self for file in one.files
             )
@@ -210,7 +318,7 @@ class Fragments(Sequence[Fragment]):
     def __iter__(self) -> Iterator[Fragment]:
         for first in range(0, len(self), PARSED):
             last = min(first + PARSED, len(self))
-            if self._stored is not None:
+            if self.stored is not None:
                 self._decode(range(first, last))
             yield from self._items[first:last]  # type: ignore[misc]
 
@@ -234,9 +342,9 @@ class Fragments(Sequence[Fragment]):
             if isinstance(places, slice)
             else [self._items[place] for place in places.tolist()]
         )
-        stored = self._stored
+        stored = self.stored
         if stored is not None:
-            stored = stored[0], stored[1][places], stored[2][places]
+            stored = stored.take(places)
         known = self.__dict__.get("columns")
         taken = Fragments(items, stored, None if known is None else known.take(places))
         if stored is not None:
@@ -258,23 +366,13 @@ class Fragments(Sequence[Fragment]):
 
     def pieces(self) -> list[bytes | memoryview]:
         """Return these fields without a copy; adjacent fragments are in one piece."""
-        if self._stored is None:
+        if self.stored is None:
             message = table_pb2.Manifest()
             add = message.fragments.add
             for fragment in self:
                 fragment.write_to(add())
             return [message.SerializeToString(deterministic=True)]
-        return self._spans(0, len(self))
-
-    def _spans(self, first: int, last: int) -> list[bytes | memoryview]:
-        """Return the bytes of [first, last)."""
-        assert self._stored is not None
-        data, starts, ends = self._stored
-        view = memoryview(data)
-        starts, ends = starts[first:last], ends[first:last]
-        begins = np.flatnonzero(starts[1:] != ends[:-1]) + 1
-        bounds = [0, *begins.tolist(), last - first]
-        return [view[starts[a] : ends[b - 1]] for a, b in pairwise(bounds) if b > a]
+        return [*self.stored.spans(0, len(self))]
 
     def messages(self) -> Iterator[table_pb2.Manifest]:
         """Yield Manifest messages with some fragments each, without decoding or caching values."""
@@ -287,7 +385,7 @@ class Fragments(Sequence[Fragment]):
 
         ``sequence``: its name in ``Fragment``.
         """
-        if self._stored is None:
+        if self.stored is None:
             yield [getattr(fragment, sequence) for fragment in self]
             return
         for messages in self.messages():
@@ -298,10 +396,11 @@ class Fragments(Sequence[Fragment]):
         missing = [place for place in places if self._items[place] is None]
         if not missing:
             return
+        assert self.stored is not None
         first, last = missing[0], missing[-1] + 1
         message = parse_message(
             table_pb2.Manifest,
-            b"".join(self._spans(first, last))
+            b"".join(self.stored.spans(first, last))
             if len(missing) == last - first
             else self.take(np.array(missing, np.int64)).encoded(),
         )
@@ -325,6 +424,8 @@ class Fragments(Sequence[Fragment]):
         """Return fragments by ascending id, without ``removed`` ids, ``put`` added or replaced."""
         new = Fragments.of(sorted(put, key=lambda fragment: fragment.id))
         left_out = np.concatenate((np.fromiter(removed, np.int64), new.ids))
+        if len(self) and len(new) == len(left_out) > 0 and new.ids[0] > self.ids[-1]:
+            return self.concat(new)  # an append
         kept = self.take(np.flatnonzero(~np.isin(self.ids, left_out)))
         if not len(kept):
             return new
@@ -335,27 +436,22 @@ class Fragments(Sequence[Fragment]):
         """Return the concatenation with ``other``."""
         columns = FragmentColumns.concat((self.columns, other.columns))
         items = [*self._items, *other._items]
-        if self._stored is None:
+        if self.stored is None:
             return Fragments(items, None, columns)
-        data, starts, ends = self._stored
         fields = [length_delimited(_NUMBER, one.to_proto().SerializeToString()) for one in other]
-        stops = len(data) + np.cumsum([len(field) for field in fields], dtype=np.int64)
-        begins = np.concatenate((np.array([len(data)], np.int64), stops))[:-1]
-        stored = (
-            data + b"".join(fields),
-            np.concatenate((starts, begins)),
-            np.concatenate((ends, stops)),
-        )
-        return Fragments(items, stored, columns)
+        return Fragments(items, self.stored.concat(fields), columns)
 
     def same_run(self, here: int, other: Fragments, there: int) -> int:
-        """Return how many fragments from two positions on are equal to those of another version."""
-        mine, theirs = self.contiguous_bytes, other.contiguous_bytes
-        if mine is None or theirs is None:
+        """Return how many fragments from two positions on are equal to those of another version.
+
+        There may be more, in other pieces; zero only if the first ones differ.
+        """
+        if self.stored is None or other.stored is None:
             pairs = zip(range(here, len(self)), range(there, len(other)), strict=False)
             same = (number for number, (a, b) in enumerate(pairs) if self[a] != other[b])
             return next(same, min(len(self) - here, len(other) - there))
-        return same_bytes(mine[0], int(mine[1][here]), theirs, there)
+        piece, start, end, _ = self.stored.run(here)
+        return other.stored.equal_run(there, piece, start, end)
 
     def differing(self, newer: Fragments) -> tuple[list[Fragment], list[Fragment]]:
         """Return the fragments of each version that the other does not have, by ascending id."""
@@ -366,9 +462,9 @@ class Fragments(Sequence[Fragment]):
         here = there = 0
         while here < len(self) and there < len(newer):
             same = self.same_run(here, newer, there)
-            here, there = here + same, there + same
-            if here == len(self) or there == len(newer):
-                break
+            if same:  # the next ones may be in other pieces
+                here, there = here + same, there + same
+                continue
             old_id, new_id = self.ids[here], newer.ids[there]
             if old_id <= new_id:
                 only_old.append(here)
@@ -381,35 +477,3 @@ class Fragments(Sequence[Fragment]):
         found = self._at(only_old), newer._at(only_new)
         self._compared = weakref.ref(newer), found
         return found
-
-    @cached_property
-    def contiguous_bytes(self) -> tuple[bytes, NDArray[np.int64]] | None:
-        """Return bytes, and the start of each fragment and the last end in them.
-
-        Shape of the positions: (n + 1,). None unless the fragments are contiguous.
-        """
-        if self._stored is None or not len(self):
-            return None
-        data, starts, ends = self._stored
-        return (data, np.append(starts, ends[-1])) if (starts[1:] == ends[:-1]).all() else None
-
-
-def same_bytes(
-    data: bytes, position: int, known: tuple[bytes, NDArray[np.int64]], there: int
-) -> int:
-    """Return how many fragments from one position on are equal to the known ones, byte for byte."""
-    known_data, offsets = known
-    start = begin = int(offsets[there])
-    end = int(offsets[-1])
-    step = _MIN_COMPARED
-    while start < end:
-        stop = min(start + step, end)
-        at = position + start - begin
-        ours, theirs = data[at : at + stop - start], known_data[start:stop]
-        if ours != theirs:
-            both = min(len(ours), len(theirs))
-            differs = np.frombuffer(ours, np.uint8, both) != np.frombuffer(theirs, np.uint8, both)
-            start += int(np.argmax(differs)) if differs.any() else both
-            break
-        start, step = stop, min(2 * step, _MAX_COMPARED)
-    return int(np.searchsorted(offsets, start, side="right")) - 1 - there

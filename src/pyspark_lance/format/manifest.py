@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from pyspark_lance.format.feature_flags import (
 )
 from pyspark_lance.format.fragment import Fragment, file_version_name, fragments_from_protos
 from pyspark_lance.format.fragment_decoder import decode_columns
-from pyspark_lance.format.fragments import FragmentColumns, Fragments, same_bytes
+from pyspark_lance.format.fragments import MAX_PIECES, EncodedFragments, FragmentColumns, Fragments
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.wire import (
     LENGTH_DELIMITED,
@@ -52,6 +52,9 @@ _FRAGMENTS_NUMBER = table_pb2.Manifest.FRAGMENTS_FIELD_NUMBER
 _FRAGMENT_TAG = _FRAGMENTS_NUMBER << 3 | LENGTH_DELIMITED
 # Fragments of equal length before more are looked for at once.
 _MIN_RUN: Final = 32
+# Versions share bytes if one has so many, of which the other has this part.
+_MIN_SHARED: Final = 1 << 12
+_SHARED_PART: Final = 0.75
 _ID_TAG = bytes([table_pb2.DataFragment.ID_FIELD_NUMBER << 3 | VARINT])
 
 
@@ -59,16 +62,27 @@ _ID_TAG = bytes([table_pb2.DataFragment.ID_FIELD_NUMBER << 3 | VARINT])
 class PartialManifest:
     """A serialized Manifest message, split but not parsed."""
 
-    data: bytes  # The message.
-    # Start of each fragment in it, and end of the last one; shape (n + 1,).
-    offsets: NDArray[np.int64]
+    rest: bytes  # The message without its fragments.
+    encoded: EncodedFragments  # Its fragments; their bytes are those of ``known``, if it has most.
     # Runs of shared fragments: position here, position in the adjacent version, count.
-    shared: tuple[tuple[int, int, int], ...]
-    known: Fragments | None  # Fragments of the adjacent version; None for none.
+    shared: tuple[tuple[int, int, int], ...] = ()
+    known: Fragments | None = None  # Fragments of the adjacent version; None for none.
 
-    def rest(self) -> bytes:
-        """The message without its fragments."""
-        return self.data[: self.offsets[0]] + self.data[self.offsets[-1] :]
+    @classmethod
+    def of(
+        cls,
+        data: bytes,
+        offsets: NDArray[np.int64],
+        shared: tuple[tuple[int, int, int], ...] = (),
+        known: Fragments | None = None,
+    ) -> PartialManifest:
+        """Split the message ``data``; ``offsets``: see ``_field_starts``."""
+        rest = data[: offsets[0]] + data[offsets[-1] :]
+        theirs = None if known is None else known.stored
+        encoded = None if theirs is None else _share(data, offsets, shared, theirs)
+        if encoded is None:
+            encoded = EncodedFragments((data,), offsets[:-1], offsets[1:])
+        return cls(rest, encoded, shared, known)
 
     def fragments(self) -> tuple[Fragments, bool]:
         """Return all fragments, and whether a new one had unknown fields."""
@@ -78,10 +92,13 @@ class PartialManifest:
 
         def look(first: int, last: int) -> None:
             nonlocal has_unknown
-            found, is_strange = decode_columns(self.data, self.offsets[first : last + 1])
-            has_unknown |= is_strange
-            columns.append(found)
-            items.extend([None] * (last - first))
+            if first < last:
+                piece, start, _, _ = self.encoded.run(first)
+                offsets = np.append(self.encoded.starts[first:last], self.encoded.ends[last - 1])
+                found, is_strange = decode_columns(piece, offsets + (start - offsets[0]))
+                has_unknown |= is_strange
+                columns.append(found)
+                items.extend([None] * (last - first))
 
         done = 0
         for here, there, count in self.shared:
@@ -90,10 +107,36 @@ class PartialManifest:
             items += self.known[there : there + count].items
             columns.append(self.known.columns.take(slice(there, there + count)))
             done = here + count
-        look(done, len(self.offsets) - 1)
-        stored = self.data, self.offsets[:-1], self.offsets[1:]
+        look(done, len(self.encoded.starts))
         joined = FragmentColumns.concat(columns) if columns else None
-        return Fragments(items, stored, joined), has_unknown
+        return Fragments(items, self.encoded, joined), has_unknown
+
+
+def _share(
+    data: bytes,
+    offsets: NDArray[np.int64],
+    shared: tuple[tuple[int, int, int], ...],
+    theirs: EncodedFragments,
+) -> EncodedFragments | None:
+    """Return the fragments by the bytes of an adjacent version; None unless it has most of them."""
+    equal = sum(offsets[here + count] - offsets[here] for here, _, count in shared)
+    is_worthwhile = equal >= max(_MIN_SHARED, theirs.size * _SHARED_PART)
+    if not is_worthwhile or len(theirs.pieces) == MAX_PIECES:
+        return None
+    starts, ends = np.empty((2, len(offsets) - 1), np.int64)
+    own: list[bytes] = []
+    done, size = 0, theirs.size
+    for here, there, count in (*shared, (len(starts), 0, 0)):
+        if here > done:
+            moved = offsets[done : here + 1] + (size - offsets[done])
+            starts[done:here], ends[done:here] = moved[:-1], moved[1:]
+            own.append(data[offsets[done] : offsets[here]])
+            size += len(own[-1])
+        starts[here : here + count] = theirs.starts[there : there + count]
+        ends[here : here + count] = theirs.ends[there : there + count]
+        done = here + count
+    pieces = (*theirs.pieces, b"".join(own)) if own else theirs.pieces
+    return EncodedFragments(pieces, starts, ends)
 
 
 def cut_manifest(data: bytes, known: Fragments | None) -> PartialManifest | None:
@@ -104,21 +147,21 @@ def cut_manifest(data: bytes, known: Fragments | None) -> PartialManifest | None
     position = _first_fragment(data)
     if position is None:
         return None
-    neighbour = None if known is None else known.contiguous_bytes
-    if known is None or neighbour is None:
+    theirs = None if known is None else known.stored
+    if known is None or theirs is None or not len(known):
         rest = _field_starts(data, position)
-        return None if rest is None else PartialManifest(data, rest, (), None)
+        return None if rest is None else PartialManifest.of(data, rest)
     offsets: list[NDArray[np.int64]] = []
     shared: list[tuple[int, int, int]] = []
     count = there = 0
     while position < len(data) and data[position] == _FRAGMENT_TAG and there < len(known):
-        run = same_bytes(data, position, neighbour, there)
+        run = theirs.equal_run(there, data, position, len(data))
         if run:
-            starts = neighbour[1][there : there + run + 1]
-            offsets.append(starts[:-1] + (position - starts[0]))
+            starts = theirs.starts[there : there + run]
+            offsets.append(starts + (position - starts[0]))
             shared.append((count, there, run))
+            position += int(theirs.ends[there + run - 1] - starts[0])
             count, there = count + run, there + run
-            position += int(starts[-1] - starts[0])
             continue
         try:
             field = next(wire_fields(data, position))
@@ -136,7 +179,7 @@ def cut_manifest(data: bytes, known: Fragments | None) -> PartialManifest | None
     rest = _field_starts(data, position)
     if rest is None:
         return None
-    return PartialManifest(data, np.concatenate([*offsets, rest]), tuple(shared), known)
+    return PartialManifest.of(data, np.concatenate([*offsets, rest]), tuple(shared), known)
 
 
 def _field_starts(data: bytes, position: int) -> NDArray[np.int64] | None:
@@ -323,15 +366,24 @@ class Manifest:
         ``data``: bytes-like; ``where``: file and byte range, for errors. ``known``: fragments of an
         adjacent version, which are not checked again; None for none.
         """
-        data = bytes(data)
-        cut = cut_manifest(data, known)
+        return cls.load(lambda: bytes(data), where, known)
+
+    @classmethod
+    def load(
+        cls, load: Callable[[], bytes], where: str = "", known: Fragments | None = None
+    ) -> Manifest:
+        """Decode what ``load`` returns, which is not kept if ``known`` has most of the bytes.
+
+        Other arguments are those of ``from_bytes``.
+        """
+        cut = cut_manifest(load(), known)
         try:
             found = None if cut is None else _from_cut(cut)
         except LanceError:
             # Parsing the whole message raises the specific error.
             found = None
         try:
-            return found or _from_message(parse_message(table_pb2.Manifest, data, where))
+            return found or _from_message(parse_message(table_pb2.Manifest, load(), where))
         except (CorruptFileError, UnsupportedFeatureError) as error:
             raise type(error)(error.what, error.where or where, error.hint) from error
 
@@ -447,7 +499,7 @@ class Manifest:
 
 def _from_cut(cut: PartialManifest) -> Manifest | None:
     """Return the manifest as ``_from_message`` does; None if the fragments are not contiguous."""
-    message = parse_message(table_pb2.Manifest, cut.rest())
+    message = parse_message(table_pb2.Manifest, cut.rest)
     return None if message.fragments else _from_message(message, cut)
 
 

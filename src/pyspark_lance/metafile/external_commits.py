@@ -25,7 +25,15 @@ from pyspark_lance.metafile.paths import (
 )
 from pyspark_lance.store.credential_issuer import with_fresh_credentials
 from pyspark_lance.store.external_manifest_tables import ExternalManifestTable, ManifestEntry
-from pyspark_lance.store.object_store import Buffer, ByteRange, ObjectInfo, ObjectStore, OutputFile
+from pyspark_lance.store.object_store import (
+    Buffer,
+    ByteRange,
+    Content,
+    ObjectInfo,
+    ObjectStore,
+    OutputFile,
+    as_byte_view,
+)
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.storage_options import MANIFEST_STORE, PREFIX, named_options
 
@@ -103,13 +111,13 @@ class ExternallyCommittedStore(ObjectStore):
 
     # Commits ------------------------------------------------------------------------------------
 
-    def put_if_absent(self, path: str, data: Buffer) -> bool:
+    def put_if_absent(self, path: str, data: Content) -> bool:
         """Create the object unless it exists; a manifest in the four steps.
 
         Raises:
             StorageError: The store failed; the manifest may exist.
         """
-        version = _version_of(path)
+        version, data = _version_of(path), as_byte_view(data)
         if version is None:  # tags and branches use the inner store, as in other clients
             if self._inner.exists(path):
                 return False

@@ -317,8 +317,11 @@ def _manifest_of(
     location: ManifestLocation, file: _FileBytes, with_indices: bool, known: Fragments | None
 ) -> ManifestFile:
     position, end = file.manifest_range()
-    data = MAPPED_PAGES.copied(file.read(position, end), position)
-    manifest = Manifest.from_bytes(data, file.where(position, end), known)
+
+    def load() -> bytes:
+        return MAPPED_PAGES.copied(file.read(position, end), position)
+
+    manifest = Manifest.load(load, file.where(position, end), known)
     return _parse_checked(location, file, manifest, with_indices=with_indices)
 
 
@@ -430,13 +433,22 @@ def _parse_checked(
         except CorruptFileError as error:
             where = f"{file.name}, index section at byte {manifest.index_section}"
             raise CorruptFileError(error.what, where, error.hint) from error
-    return ManifestFile(location, manifest, indices, file)
+    return ManifestFile(location, manifest, indices, file.drop_large_manifest())
 
 
 def encode_manifest(
     manifest: Manifest, indices: Sequence[IndexMetadata], transaction: Transaction | None
 ) -> bytes:
-    """Return the bytes of a manifest file; the section offsets of ``manifest`` are replaced.
+    """Return the bytes of a manifest file; see ``manifest_pieces``."""
+    return b"".join(manifest_pieces(manifest, indices, transaction))
+
+
+def manifest_pieces(
+    manifest: Manifest, indices: Sequence[IndexMetadata], transaction: Transaction | None
+) -> list[Buffer]:
+    """Return the bytes of a manifest file in pieces; those of fragments are not copied.
+
+    The section offsets of ``manifest`` are replaced.
 
     ``transaction``: to be copied into the file, unless it is long and in a file of its own; None
     for no copy.
@@ -463,7 +475,7 @@ def encode_manifest(
     )
     manifest_position = add(*manifest.pieces())
     pieces.append(_FOOTER.pack(manifest_position, _MAJOR, _MINOR, _MAGIC))
-    return b"".join(pieces)
+    return pieces
 
 
 def _end_of_dictionaries(manifest: Manifest, manifest_position: int) -> int:
@@ -484,6 +496,8 @@ class _FileBytes:
     path: str
     size: int
     tail: Buffer
+    # Range of the manifest message, if its bytes are not kept.
+    dropped: tuple[int, int] | None = None
 
     @classmethod
     def open(cls, store: ObjectStore, path: str, length: int | None = None) -> _FileBytes:
@@ -517,8 +531,14 @@ class _FileBytes:
         """Return the bytes of [start, end), which the caller has checked to be inside the file."""
         first = self.size - len(self.tail)
         if start >= first:
-            return self.tail[start - first : end - first]
+            return memoryview(self.tail)[start - first : end - first]
         return self.store.get_range(self.path, start, end)
+
+    def drop_large_manifest(self) -> _FileBytes:
+        """Return the file without the bytes of a large manifest, of which values were made."""
+        if len(self.tail) <= _WHOLE_BYTES:
+            return self
+        return dataclasses.replace(self, tail=b"", dropped=self.manifest_range())
 
     def footer_position(self) -> int:
         """Return the position of the manifest according to the footer; not checked."""
@@ -535,6 +555,8 @@ class _FileBytes:
 
     def manifest_range(self) -> tuple[int, int]:
         """Return the range of the manifest message according to the footer."""
+        if self.dropped is not None:
+            return self.dropped
         position = self.footer_position()
         footer_start = self.size - _FOOTER.size
         where = f"{self.name} bytes {footer_start}..{self.size}"

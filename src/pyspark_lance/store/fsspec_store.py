@@ -28,6 +28,7 @@ from pyspark_lance.store import s3_requests
 from pyspark_lance.store.object_store import (
     Buffer,
     ByteRange,
+    Content,
     ObjectInfo,
     ObjectStore,
     OutputFile,
@@ -288,7 +289,7 @@ class FsspecStore(ObjectStore):
         else:
             self._read("copy", source, lambda: self._copy(full, copied))
 
-    def put_if_absent(self, path: str, data: Buffer) -> bool:
+    def put_if_absent(self, path: str, data: Content) -> bool:
         """Create the object with a conditional put, unless it exists."""
         full, content = self._full(path), bytes(as_byte_view(data))
         if self._protocol == "memory":

@@ -26,6 +26,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.store.object_store import (
     Buffer,
     ByteRange,
+    Content,
     ObjectInfo,
     ObjectStore,
     OutputFile,
@@ -164,7 +165,7 @@ class HdfsStore(ObjectStore):
 
         self._run("copy", source, copy)
 
-    def put_if_absent(self, path: str, data: Buffer) -> bool:
+    def put_if_absent(self, path: str, data: Content) -> bool:
         """Create the object by renaming a file to its name, unless it exists."""
         full = self._full(path)
         return self._run(

@@ -9,7 +9,14 @@ from typing import Any, Final, NoReturn
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError, UnsupportedFeatureError
 from pyspark_lance.store.fsspec_store import FsspecStore, modification_time
-from pyspark_lance.store.object_store import Buffer, ByteRange, ObjectInfo, missing, too_short
+from pyspark_lance.store.object_store import (
+    Buffer,
+    ByteRange,
+    Content,
+    ObjectInfo,
+    missing,
+    too_short,
+)
 from pyspark_lance.store.storage_options import parse_storage_options
 
 _CONNECTIONS: Final = 16
@@ -58,7 +65,7 @@ class HubStore(FsspecStore):
         """Raise UnsupportedFeatureError."""
         self.check_writable()
 
-    def put_if_absent(self, path: str, data: Buffer) -> NoReturn:
+    def put_if_absent(self, path: str, data: Content) -> NoReturn:
         """Raise UnsupportedFeatureError."""
         self.check_writable()
 

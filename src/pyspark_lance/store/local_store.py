@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import mmap
 import os
 import stat
@@ -43,6 +44,7 @@ from pyspark_lance.errors import StorageError, UnsupportedFeatureError
 from pyspark_lance.store.object_store import (
     Buffer,
     ByteRange,
+    Content,
     ObjectInfo,
     ObjectStore,
     as_byte_view,
@@ -55,6 +57,7 @@ from pyspark_lance.store.object_store import (
 
 MAX_RESIDENT_BYTES: Final = 192 << 20
 _MIN_BYTES: Final = 256 << 10
+_COPIED_BYTES: Final = 4 << 20
 _PAGE: Final = mmap.PAGESIZE
 _DONT_NEED: Final = getattr(mmap, "MADV_DONTNEED", None)
 
@@ -95,11 +98,16 @@ class MappedPages:
 
         ``start``: position of the view in its object.
         """
-        data = bytes(view)
         content = view.obj if isinstance(view, memoryview) else None
-        if len(data) >= _MIN_BYTES and isinstance(content, mmap.mmap):
-            _drop_pages(content, start, start + len(data))
-        return data
+        if len(view) < _MIN_BYTES or not isinstance(content, mmap.mmap):
+            return bytes(view)
+        # In parts, so that pages and copy are not in memory together.
+        copy = io.BytesIO()
+        for first in range(0, len(view), _COPIED_BYTES):
+            part = view[first : first + _COPIED_BYTES]
+            copy.write(part)
+            _drop_pages(content, start + first, start + first + len(part))
+        return copy.getvalue()
 
 
 def _drop_pages(content: mmap.mmap, start: int, end: int) -> None:
@@ -322,7 +330,7 @@ class LocalStore(ObjectStore):
                     retry_stale_handles(lambda: os.unlink(staging))
             _sync_folder(final)
 
-    def put_if_absent(self, path: str, data: Buffer) -> bool:
+    def put_if_absent(self, path: str, data: Content) -> bool:
         """Create the object by linking a complete staging file to its name.
 
         ``link`` fails if the name exists and otherwise creates it, atomically for all processes.
@@ -332,7 +340,9 @@ class LocalStore(ObjectStore):
             staging, file = _open_staging(final)
             try:
                 with file:
-                    file.write(as_byte_view(data))
+                    file.writelines(
+                        data if isinstance(data, list | tuple) else [as_byte_view(data)]
+                    )
                     _sync(file)
                 return retry_stale_handles(lambda: _link(staging, final))
             finally:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pyspark_lance.store.object_store import (
     Buffer,
     ByteRange,
+    Content,
     ObjectInfo,
     ObjectStore,
     as_byte_view,
@@ -69,7 +70,7 @@ class MemoryStore(ObjectStore):
         """Create or replace ``target`` with the content of ``source``."""
         self.put(target, self.get(source))
 
-    def put_if_absent(self, path: str, data: Buffer) -> bool:
+    def put_if_absent(self, path: str, data: Content) -> bool:
         """Create the object unless there is one."""
         ours = (bytes(as_byte_view(data)), self._now_ns())
         # setdefault is atomic across threads.

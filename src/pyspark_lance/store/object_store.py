@@ -86,6 +86,9 @@ def cut_ranges(
 Buffer: TypeAlias = bytes | memoryview
 """Read-only contiguous bytes, accepted by ``np.frombuffer`` and ``pa.py_buffer``."""
 
+Content: TypeAlias = Buffer | Sequence[Buffer]
+"""Bytes of an object, perhaps in pieces, which may be too large to be copied."""
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
@@ -177,7 +180,7 @@ class ObjectStore(Protocol):
     def put(self, path: str, data: Buffer) -> None:
         """Create the object, or replace it as a whole."""
 
-    def put_if_absent(self, path: str, data: Buffer) -> bool:
+    def put_if_absent(self, path: str, data: Content) -> bool:
         """Create the object unless it exists; atomic between any number of writers.
 
         Returns True if this call created it, False if it existed. After a lost response the store
@@ -260,7 +263,9 @@ def is_out_of_room(error: StorageError) -> bool:
 
 
 def as_byte_view(data: object) -> memoryview:
-    """Return a flat view of the bytes of any contiguous buffer, without a copy."""
+    """Return a flat view of the bytes of any contiguous buffer, without a copy; join pieces."""
+    if isinstance(data, list | tuple):
+        data = b"".join(data)
     view = memoryview(data)  # type: ignore[arg-type]  # Buffer is a typing name since 3.12 only
     # cast rejects shapes that contain a zero.
     return view.cast("B") if view.nbytes else memoryview(b"")

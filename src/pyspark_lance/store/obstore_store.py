@@ -40,6 +40,7 @@ from pyspark_lance.store.fsspec_store import (
 from pyspark_lance.store.object_store import (
     Buffer,
     ByteRange,
+    Content,
     ObjectInfo,
     OutputFile,
     as_byte_view,
@@ -189,7 +190,7 @@ class ObstoreStore(FsspecStore):
         self._write("write", path, lambda: _call(put))
 
     @_unless_forked
-    def put_if_absent(self, path: str, data: Buffer) -> bool:
+    def put_if_absent(self, path: str, data: Content) -> bool:
         """Create the object with a conditional put, unless it exists."""
         if self._options.allow_unsafe_put and self.exists(path):
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from collections import OrderedDict
 
 import pytest
 from table_access import append, remove_versions
@@ -111,3 +112,18 @@ def test_version_1_is_its_own_first_version(path):
         TableIdentity(2, "", "1-x").check(
             Snapshot.open(Table(path), VersionSpec(version=1)).manifest, path
         )
+
+
+def test_caches_keep_fragments_up_to_a_limit():
+    most = snapshots._MAX_CACHED_FRAGMENTS
+
+    def kept(*sizes):
+        cache = OrderedDict(enumerate(sizes))
+        snapshots._evict(cache, int)
+        return list(cache)
+
+    assert kept(2 * most) == [0]
+    assert kept(most // 2, most // 2) == [0, 1]
+    assert kept(most // 2, most // 2, 1) == [1, 2]
+    assert kept(1, 1, 2 * most) == [2]
+    assert kept(*[1] * 10) == list(range(2, 10))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from numbers import Integral
+from typing import TypeVar
 
 from pyspark_lance.errors import (
     InvalidInputError,
@@ -174,7 +175,12 @@ def _format_time(timestamp_ns: int) -> str:
     return moment.replace(microsecond=timestamp_ns % 10**9 // 1000).isoformat()
 
 
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
 _CACHE_SIZE = 8
+# Of all cached versions, unless there is only one; a fragment takes some 200 bytes.
+_MAX_CACHED_FRAGMENTS = 1 << 20
 _ATTEMPTS = 10
 _cache: OrderedDict[tuple[object, ...], Snapshot] = OrderedDict()
 # By table, the fragments of the last version, to be reused by the next one.
@@ -234,8 +240,7 @@ class Snapshot:
         snapshot = cls.of_file(table, store, _read(own, store, location))
         with _cache_lock:
             _cache[key] = snapshot
-            while len(_cache) > _CACHE_SIZE:
-                _cache.popitem(last=False)
+            _evict(_cache, lambda one: len(one.manifest.fragments))
         return snapshot
 
     @classmethod
@@ -363,8 +368,14 @@ def _keep_fragments(key: TableKey, file: ManifestFile) -> None:
     with _cache_lock:
         _fragments[key] = reusable_fragments(file)
         _fragments.move_to_end(key)
-        while len(_fragments) > _CACHE_SIZE:
-            _fragments.popitem(last=False)
+        _evict(_fragments, lambda one: 0 if one is None else len(one))
+
+
+def _evict(cache: OrderedDict[_K, _V], size: Callable[[_V], int]) -> None:
+    """Remove the values used least recently; the last one stays, however large it is."""
+    total = sum(map(size, cache.values()))
+    while len(cache) > _CACHE_SIZE or (total > _MAX_CACHED_FRAGMENTS and len(cache) > 1):
+        total -= size(cache.popitem(last=False)[1])
 
 
 def cached_manifest_reader(table: Table) -> Callable[[ObjectStore, ManifestLocation], ManifestFile]:
