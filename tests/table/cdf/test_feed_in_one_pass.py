@@ -24,7 +24,7 @@ from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.cdf import changed_rows
+from pyspark_lance.table.cdf import changed_rows, version_changes
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.cdf.change_feed_task import SideReader, UpdateChanges
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
@@ -127,6 +127,7 @@ def limits(request, monkeypatch):
     if request.param == "as it is":
         return {}
     monkeypatch.setattr(changed_rows, "_IDS_OF_SMALL", 2)
+    monkeypatch.setattr(version_changes, "_FEW_ROWS", 0)
     if request.param != "small passes":
         monkeypatch.setattr(plan_scan, "_MIN_TASK_BYTES", 1)
     if request.param == "by version":

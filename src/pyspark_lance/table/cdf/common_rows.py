@@ -123,14 +123,24 @@ class RetainedRowAddresses:
             return RowAddressPairs(
                 row_ids, row_addresses(part.before[0].id, offsets), after, updated
             )
-        self._index = self._index or _index_before(self._kept, self._before)
-        before, found = self._index.addresses_of(row_ids)
+        before, found = self._find_before(row_ids)
         if not found.all():
             raise CorruptFileError(
                 f"row id {row_ids[np.argmin(found)]} is not in the version before",
                 where=self._before.table.uri,
             )
         return RowAddressPairs(row_ids, before, after, updated)
+
+    def _find_before(self, row_ids: _U64Array) -> tuple[_U64Array, NDArray[np.bool_]]:
+        """Return the addresses in the older version, and which rows have one."""
+        # A row is live in one fragment. Deletion files show which one that is, which matters only
+        # if it has been in another of these fragments before.
+        try:
+            self._index = self._index or _index_before(self._kept, self._before)
+            return self._index.addresses_of(row_ids)
+        except CorruptFileError:  # an id is in two places
+            self._index = _index_before(self._kept, self._before, with_deletions=True)
+            return self._index.addresses_of(row_ids)
 
 
 def row_places(
@@ -143,14 +153,21 @@ def row_places(
             yield places.of(part, offsets, places.row_ids(part.after, offsets))
 
 
-def _index_before(kept: Sequence[RetainedRows], files: TableFiles) -> RowIdIndex:
+def _index_before(
+    kept: Sequence[RetainedRows], files: TableFiles, *, with_deletions: bool = False
+) -> RowIdIndex:
     fragments = {
         fragment.id: fragment for part in kept if not part.in_place for fragment in part.before
     }
     return index_of(
         files,
         (
-            (fragment, load_deletion_vector(files, fragment, stable_row_ids=True))
+            (
+                fragment,
+                load_deletion_vector(files, fragment, stable_row_ids=True)
+                if with_deletions
+                else None,
+            )
             for fragment in fragments.values()
         ),
     )

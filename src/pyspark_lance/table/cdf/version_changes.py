@@ -27,7 +27,7 @@ from pyspark_lance.format.deletion_vector import (
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.operation import Rewrite
-from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
+from pyspark_lance.format.row_address import fragment_ids, group_by_fragment, row_addresses
 from pyspark_lance.format.row_address import offsets as offsets_of
 from pyspark_lance.metafile.manifest_file import load_transaction
 from pyspark_lance.table.cdf.changed_rows import file_group
@@ -271,6 +271,10 @@ def _match_rows(
     return removed + old.rest(), added, kept
 
 
+# Up to so many rows, their ids are collected one by one.
+_FEW_ROWS = 1 << 16
+
+
 class _RemovedRows:
     """Rows that the older version has in places that the newer one has not."""
 
@@ -281,7 +285,7 @@ class _RemovedRows:
         self._lineage = {
             part.fragment.id: lineage_of(snapshot.files, part.fragment) for part in parts
         }
-        self._index = index_of(
+        self._index = self._index_of_few() or index_of(
             snapshot.files,
             (
                 (
@@ -291,6 +295,17 @@ class _RemovedRows:
                 for part in parts
             ),
         )
+
+    def _index_of_few(self) -> _FewRowIds | None:
+        """Return the row ids one by one; None if they are too many, or if any is there twice."""
+        if sum(map(len, self._rows.values())) > _FEW_ROWS:
+            return None
+        row_ids, addresses = [], []
+        for fragment_id, rows in self._rows.items():
+            for offsets in rows.windows():
+                row_ids.append(self._lineage[fragment_id].take(ROW_ID, offsets))
+                addresses.append(row_addresses(fragment_id, offsets))
+        return _FewRowIds.of(row_ids, addresses)
 
     def find(self, row_ids: _U64Array) -> tuple[_U64Array, NDArray[np.bool_]]:
         """Return the addresses of rows, and which of them exist here."""
@@ -329,6 +344,32 @@ class _RemovedRows:
             if rest:
                 unmatched.append(FragmentRows(part.fragment, rest))
         return unmatched
+
+
+@dataclass(frozen=True, slots=True)
+class _FewRowIds:
+    """Addresses by row ids, which costs as much as there are rows; arrays of one length."""
+
+    row_ids: _U64Array  # Ascending.
+    addresses: _U64Array
+
+    @classmethod
+    def of(cls, row_ids: Sequence[_U64Array], addresses: Sequence[_U64Array]) -> _FewRowIds | None:
+        """Return the index of some rows; None if there are none, or an id is there twice."""
+        if not row_ids:
+            return None
+        every = np.concatenate(row_ids)
+        order = np.argsort(every, kind="stable")
+        every = every[order]
+        if (every[1:] == every[:-1]).any():
+            return None
+        return cls(every, np.concatenate(addresses)[order])
+
+    def addresses_of(self, row_ids: _U64Array) -> tuple[_U64Array, NDArray[np.bool_]]:
+        """Return the addresses of the rows with these ids, and which of them exist here."""
+        places = np.searchsorted(self.row_ids, row_ids)
+        places[places == len(self.row_ids)] = 0
+        return self.addresses[places], self.row_ids[places] == row_ids
 
 
 # Rows are grouped by where they were, so that no piece of work needs too many fragments.
