@@ -12,6 +12,7 @@ from damage import bit_flips, splices, truncations
 
 from pyspark_lance.commit.fragment_changes import FragmentsById
 from pyspark_lance.errors import LanceError
+from pyspark_lance.format import manifest as manifests
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
 from pyspark_lance.format.feature_flags import STABLE_ROW_IDS
 from pyspark_lance.format.fragment import DataFile, Fragment
@@ -40,6 +41,12 @@ def manifest(*fragments: Fragment, version: int = 1) -> Manifest:
         max_fragment_id=max((one.id for one in fragments), default=0),
         config={"a": "b"},
     )
+
+
+@pytest.fixture
+def shares_few_bytes(monkeypatch):
+    """Versions share bytes as those of large tables do."""
+    monkeypatch.setattr(manifests, "_MIN_SHARED", 1)
 
 
 MANY = tuple(fragment(number) for number in range(300))
@@ -71,7 +78,7 @@ def test_manifest_read_with_known_fragments_equals_plain_read(seed):
         fragments = MANY[rng.randrange(300) :] if rng.random() < 0.2 else others(fragments, rng)
 
 
-def test_versions_share_bytes_of_common_fragments():
+def test_versions_share_bytes_of_common_fragments(shares_few_bytes):
     fragments, versions = MANY, [Manifest.from_bytes(manifest(*MANY).to_bytes()).fragments]
     for number in range(3 * MAX_PIECES):
         fragments = (*fragments[:7], *fragments[8:], fragment(300 + number))
@@ -299,7 +306,7 @@ def test_differing_fragments_equal_dict_model(seed, are_stored):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_versions_in_pieces_differ_as_dict_model(seed):
+def test_versions_in_pieces_differ_as_dict_model(seed, shares_few_bytes):
     rng = random.Random(seed)
     every, versions = [MANY], [Manifest.from_bytes(manifest(*MANY).to_bytes()).fragments]
     for _ in range(8):

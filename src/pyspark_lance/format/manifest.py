@@ -53,7 +53,7 @@ _FRAGMENT_TAG = _FRAGMENTS_NUMBER << 3 | LENGTH_DELIMITED
 # Fragments of equal length before more are looked for at once.
 _MIN_RUN: Final = 32
 # Versions share bytes if one has so many, of which the other has this part.
-_MIN_SHARED: Final = 1 << 12
+_MIN_SHARED: Final = 1 << 20
 _SHARED_PART: Final = 0.75
 _ID_TAG = bytes([table_pb2.DataFragment.ID_FIELD_NUMBER << 3 | VARINT])
 
