@@ -2095,7 +2095,7 @@ MUTANTS = (
     Mutant(
         "small versions: a row is read once",
         "table/cdf/change_feed_task.py",
-        "addresses, places = np.unique(addresses, return_inverse=True)",
+        "addresses, indices = np.unique(addresses, return_inverse=True)",
         "addresses = np.unique(addresses)",
         ("tests/table/cdf/test_feed_in_one_pass.py::test_row_is_read_for_each_updating_version",),
     ),
@@ -2288,7 +2288,7 @@ MUTANTS = (
     Mutant(
         "a batch ends before the first row of a step",
         "table/cdf/stream.py",
-        "return end if place == 0 else StreamOffset(",
+        "return end if index == 0 else StreamOffset(",
         "return StreamOffset(",
         ("tests/table/cdf/test_streams.py",),
     ),
@@ -2487,7 +2487,7 @@ MUTANTS = (
     Mutant(
         "net changes that are too many for a batch go with others",
         "table/cdf/stream.py",
-        "        if place is not None and end != start:\n            return end",
+        "        if index is not None and end != start:\n            return end",
         "        if False:\n            return end",
         (("tests/table/cdf/test_streams.py::test_net_change_batches_end_at_whole_versions"),),
     ),
@@ -4043,8 +4043,8 @@ MUTANTS = (
     Mutant(
         "moved rows are compared with the old values of other rows",
         "table/cdf/change_feed_task.py",
-        "return batch if places is None else take_rows(batch, places)",
-        "return batch if places is None else take_rows(batch, np.argsort(places))",
+        "return batch if indices is None else take_rows(batch, indices)",
+        "return batch if indices is None else take_rows(batch, np.argsort(indices))",
         (
             "tests/table/cdf/test_feed_in_one_pass.py::test_feed_of_many_versions_equals_version_differences",
         ),

@@ -337,8 +337,8 @@ class _PrioritizedFragments:
 
     def __iter__(self) -> Iterator[Fragment]:
         is_first = np.isin(self.fragments.ids, list(self.first))
-        for places in (is_first, ~is_first):
-            yield from self.fragments.take(np.flatnonzero(places))
+        for indices in (is_first, ~is_first):
+            yield from self.fragments.take(np.flatnonzero(indices))
 
 
 def _updated_offsets(operation: Update) -> dict[int, NDArray[np.uint32]]:

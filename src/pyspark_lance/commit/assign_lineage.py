@@ -128,11 +128,11 @@ def find_created_at(
         created: RowDatasetVersionSequence | None = None
         first_offset = 0
         for segment in sequence.segments:
-            places, offsets = _offsets_in(segment, wanted, missing)
-            if len(places):
+            indices, offsets = _offsets_in(segment, wanted, missing)
+            if len(indices):
                 created = created or _recorded_created_at(fragment)
-                versions[places] = created.take(offsets + first_offset)
-                missing[places] = False
+                versions[indices] = created.take(offsets + first_offset)
+                missing[indices] = False
             first_offset += len(segment)
         if not missing.any():
             break  # before the next fragments are decoded
@@ -158,18 +158,18 @@ def _offsets_in(
         return nothing, nothing
     low = int(np.searchsorted(wanted, np.uint64(bounds[0]), side="left"))
     high = int(np.searchsorted(wanted, np.uint64(bounds[1]), side="right"))
-    places = low + np.flatnonzero(missing[low:high])
-    if not len(places):
+    indices = low + np.flatnonzero(missing[low:high])
+    if not len(indices):
         return nothing, nothing
-    candidates = wanted[places]
+    candidates = wanted[indices]
     if isinstance(segment, RangeSegment):
-        return places, (candidates - np.uint64(bounds[0])).astype(np.int64)
+        return indices, (candidates - np.uint64(bounds[0])).astype(np.int64)
     values = segment.to_array()
     by_value = np.argsort(values, kind="stable")
     position = np.searchsorted(values, candidates, sorter=by_value)
     offsets = by_value[np.minimum(position, len(values) - 1)]
     hit = values[offsets] == candidates
-    return places[hit], offsets[hit]
+    return indices[hit], offsets[hit]
 
 
 def mark_all_updated(fragment: Fragment, version: int) -> Fragment:

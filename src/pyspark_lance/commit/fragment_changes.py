@@ -110,16 +110,16 @@ class FragmentsById(MutableMapping[int, Fragment]):
         put = self._put.get(fragment_id)
         if put is not None:
             return put
-        place = None if fragment_id in self._gone else self._before.place_of(fragment_id)
-        if place is None:
+        index = None if fragment_id in self._gone else self._before.index_of(fragment_id)
+        if index is None:
             raise KeyError(fragment_id)
-        return self._before[place]
+        return self._before[index]
 
     def __contains__(self, fragment_id: object) -> bool:
         if fragment_id in self._put:
             return True
         is_gone = fragment_id in self._gone or not isinstance(fragment_id, int)
-        return not is_gone and self._before.place_of(fragment_id) is not None  # type: ignore[arg-type]
+        return not is_gone and self._before.index_of(fragment_id) is not None  # type: ignore[arg-type]
 
     def __setitem__(self, fragment_id: int, fragment: Fragment) -> None:
         self._put[fragment_id] = fragment

@@ -84,8 +84,8 @@ def check_next_manifest(
     _require(bool((ids[1:] > ids[:-1]).all()), "I1", "fragment ids ascend")
     before = Fragments.of(()) if current is None else current.fragments
     for fragment_id in sorted(touched):
-        place, fragment = before.place_of(fragment_id), built.fragment(fragment_id)
-        old = None if place is None else before[place]
+        index, fragment = before.index_of(fragment_id), built.fragment(fragment_id)
+        old = None if index is None else before[index]
         if old != fragment:
             _check_fragment(fragment, old, built)
     highest = int(ids[-1]) if len(ids) else -1

@@ -94,19 +94,19 @@ def decode_columns(data: bytes, offsets: _Ints) -> tuple[FragmentColumns, bool]:
         part = columns.take(slice(first, first + _CHUNK))
         is_odd = _decode_common(np.frombuffer(data, np.uint8), bounds, part)
         odd = np.flatnonzero(is_odd)
-        for places in (odd[at : at + PARSED] for at in range(0, len(odd), PARSED)):
-            found, is_strange = _parse_columns(_fields_of(data, bounds, places))
-            part.put(places, found)
+        for indices in (odd[at : at + PARSED] for at in range(0, len(odd), PARSED)):
+            found, is_strange = _parse_columns(_fields_of(data, bounds, indices))
+            part.put(indices, found)
             has_unknown |= is_strange
     return columns, has_unknown
 
 
-def _fields_of(data: bytes, bounds: _Ints, places: _Ints) -> bytes:
+def _fields_of(data: bytes, bounds: _Ints, indices: _Ints) -> bytes:
     """Return the bytes of the fragments at ascending positions."""
-    first, last = places[0], places[-1] + 1
-    if last - first == len(places):
+    first, last = indices[0], indices[-1] + 1
+    if last - first == len(indices):
         return data[bounds[first] : bounds[last]]
-    pairs = zip(bounds[places].tolist(), bounds[places + 1].tolist(), strict=True)
+    pairs = zip(bounds[indices].tolist(), bounds[indices + 1].tolist(), strict=True)
     return b"".join([data[start:end] for start, end in pairs])
 
 

@@ -51,9 +51,9 @@ class EncodedFragments:
     starts: NDArray[np.int64]  # Of the field of each fragment; shape (n,), like the next one.
     ends: NDArray[np.int64]
 
-    def take(self, places: _Positions) -> EncodedFragments:
-        """Return the fragments at some places."""
-        return EncodedFragments(self.pieces, self.starts[places], self.ends[places])
+    def take(self, indices: _Positions) -> EncodedFragments:
+        """Return the fragments at ``indices``."""
+        return EncodedFragments(self.pieces, self.starts[indices], self.ends[indices])
 
     def concat(self, fields: Sequence[bytes]) -> EncodedFragments:
         """Return these and the fragments with the given fields, without a copy of these."""
@@ -88,26 +88,26 @@ class EncodedFragments:
                 spans.append(memoryview(piece)[start:end])
         return spans
 
-    def run(self, place: int) -> tuple[bytes, int, int, int]:
-        """Return the fragments from a place on that are adjacent in one piece.
+    def run(self, index: int) -> tuple[bytes, int, int, int]:
+        """Return the fragments from an index on that are adjacent in one piece.
 
-        That is the piece, their start and end in it, and the place after the last one.
+        That is the piece, their start and end in it, and the index after the last one.
         """
-        stop = int(self._run_ends[np.searchsorted(self._run_ends, place, side="right")])
-        piece, start = self._locate(int(self.starts[place]))
-        return piece, start, start + int(self.ends[stop - 1] - self.starts[place]), stop
+        stop = int(self._run_ends[np.searchsorted(self._run_ends, index, side="right")])
+        piece, start = self._locate(int(self.starts[index]))
+        return piece, start, start + int(self.ends[stop - 1] - self.starts[index]), stop
 
-    def equal_run(self, place: int, data: bytes, position: int, limit: int) -> int:
+    def equal_run(self, index: int, data: bytes, position: int, limit: int) -> int:
         """Return how many fragments of a run are equal, byte for byte, to those in ``data``.
 
-        ``place``: of the first one; ``position`` and ``limit``: where ``data`` has fragments.
+        ``index``: of the first one; ``position`` and ``limit``: where ``data`` has fragments.
         """
-        piece, start, end, stop = self.run(place)
+        piece, start, end, stop = self.run(index)
         length = min(end - start, limit - position)
         is_shared = piece is data and start == position
         equal = length if is_shared else _equal_bytes(piece, start, data, position, length)
-        ends = self.ends[place:stop]
-        return int(np.searchsorted(ends, self.starts[place] + equal, side="right"))
+        ends = self.ends[index:stop]
+        return int(np.searchsorted(ends, self.starts[index] + equal, side="right"))
 
     def _locate(self, position: int) -> tuple[bytes, int]:
         """Return the piece of a position, and the position in it."""
@@ -120,7 +120,7 @@ class EncodedFragments:
 
     @cached_property
     def _run_ends(self) -> NDArray[np.int64]:
-        """The places after the runs of adjacent fragments, ascending."""
+        """The indices after the runs of adjacent fragments, ascending."""
         ends = np.flatnonzero(self.starts[1:] != self.ends[:-1]) + 1
         return np.append(ends, len(self.starts))
 
@@ -156,14 +156,14 @@ class FragmentColumns:
         """Live rows."""
         return self.physical_rows - self.num_deleted_rows
 
-    def take(self, places: _Positions) -> FragmentColumns:
+    def take(self, indices: _Positions) -> FragmentColumns:
         """Return the rows of some fragments."""
-        return FragmentColumns(*(column[places] for column in self.arrays()))
+        return FragmentColumns(*(column[indices] for column in self.arrays()))
 
-    def put(self, places: _Positions, rows: FragmentColumns) -> None:
+    def put(self, indices: _Positions, rows: FragmentColumns) -> None:
         """Set the rows of some fragments."""
         for column, values in zip(self.arrays(), rows.arrays(), strict=True):
-            column[places] = values
+            column[indices] = values
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Return the columns in the order of the fields."""
@@ -299,19 +299,19 @@ class Fragments(Sequence[Fragment]):
         return len(self._items)
 
     @overload
-    def __getitem__(self, place: int) -> Fragment: ...
+    def __getitem__(self, index: int) -> Fragment: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Fragments: ...
+    def __getitem__(self, index: slice) -> Fragments: ...
 
-    def __getitem__(self, place: int | slice) -> Fragment | Fragments:
-        if isinstance(place, slice):
-            return self.take(place)
-        item = self._items[place]
+    def __getitem__(self, index: int | slice) -> Fragment | Fragments:
+        if isinstance(index, slice):
+            return self.take(index)
+        item = self._items[index]
         if item is None:
-            place = range(len(self))[place]
-            self._decode((place,))
-            item = self._items[place]
+            index = range(len(self))[index]
+            self._decode((index,))
+            item = self._items[index]
             assert item is not None
         return item
 
@@ -333,32 +333,35 @@ class Fragments(Sequence[Fragment]):
     def __repr__(self) -> str:
         return f"Fragments.of({list(self)!r})"
 
-    def take(self, places: _Positions) -> Fragments:
-        """The fragments at some places, in that order."""
-        if not isinstance(places, slice) and np.array_equal(places, np.arange(len(self))):
+    def take(self, indices: _Positions) -> Fragments:
+        """Return the fragments at ``indices``, in that order."""
+        if not isinstance(indices, slice) and np.array_equal(indices, np.arange(len(self))):
             return self
         items = (
-            self._items[places]
-            if isinstance(places, slice)
-            else [self._items[place] for place in places.tolist()]
+            self._items[indices]
+            if isinstance(indices, slice)
+            else [self._items[index] for index in indices.tolist()]
         )
         stored = self.stored
         if stored is not None:
-            stored = stored.take(places)
+            stored = stored.take(indices)
         known = self.__dict__.get("columns")
-        taken = Fragments(items, stored, None if known is None else known.take(places))
+        taken = Fragments(items, stored, None if known is None else known.take(indices))
         if stored is not None:
-            taken._origin = self, range(len(self))[places] if isinstance(places, slice) else places
+            taken._origin = (
+                self,
+                range(len(self))[indices] if isinstance(indices, slice) else indices,
+            )
         return taken
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without fragments outside of this selection."""
         return {**self.__dict__, "_origin": None, "_compared": None}
 
-    def place_of(self, fragment_id: int) -> int | None:
+    def index_of(self, fragment_id: int) -> int | None:
         """Return the position of the fragment with this id, if ids ascend."""
-        place = int(np.searchsorted(self.ids, fragment_id))
-        return place if place < len(self) and self.ids[place] == fragment_id else None
+        index = int(np.searchsorted(self.ids, fragment_id))
+        return index if index < len(self) and self.ids[index] == fragment_id else None
 
     def encoded(self) -> bytes:
         """Return the fields of a Manifest message, one per fragment."""
@@ -391,9 +394,9 @@ class Fragments(Sequence[Fragment]):
         for messages in self.messages():
             yield sequence_sources(messages.fragments, sequence)
 
-    def _decode(self, places: Sequence[int]) -> None:
-        """Decode those at ascending places that are not decoded yet."""
-        missing = [place for place in places if self._items[place] is None]
+    def _decode(self, indices: Sequence[int]) -> None:
+        """Decode those at ascending indices that are not decoded yet."""
+        missing = [index for index in indices if self._items[index] is None]
         if not missing:
             return
         assert self.stored is not None
@@ -406,19 +409,19 @@ class Fragments(Sequence[Fragment]):
         )
         self._cache(missing, fragments_from_protos(message.fragments))
 
-    def _at(self, places: Sequence[int]) -> list[Fragment]:
-        """Return the fragments at ascending places, which are decoded together."""
-        for first in range(0, len(places), PARSED):
-            self._decode(places[first : first + PARSED])
-        return [self[place] for place in places]
+    def _at(self, indices: Sequence[int]) -> list[Fragment]:
+        """Return the fragments at ascending indices, which are decoded together."""
+        for first in range(0, len(indices), PARSED):
+            self._decode(indices[first : first + PARSED])
+        return [self[index] for index in indices]
 
-    def _cache(self, places: Sequence[int], fragments: Sequence[Fragment]) -> None:
+    def _cache(self, indices: Sequence[int], fragments: Sequence[Fragment]) -> None:
         """Cache decoded fragments, also in the sequence they were taken from."""
-        for place, fragment in zip(places, fragments, strict=True):
-            self._items[place] = fragment
+        for index, fragment in zip(indices, fragments, strict=True):
+            self._items[index] = fragment
         if self._origin is not None:
             whole, there = self._origin
-            whole._cache([int(there[place]) for place in places], fragments)
+            whole._cache([int(there[index]) for index in indices], fragments)
 
     def changed(self, put: Iterable[Fragment], removed: Iterable[int]) -> Fragments:
         """Return fragments by ascending id, without ``removed`` ids, ``put`` added or replaced."""

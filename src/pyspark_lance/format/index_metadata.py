@@ -215,15 +215,15 @@ class ReuseDetails:
         message = parse_message(table_pb2.IndexMetadata, index.raw)
         details = parse_message(_Details, message.index_details.value)
         if details.WhichOneof("content") == "external":
-            place = details.external
-            return cls(None, place.path, place.offset, place.size)
+            external = details.external
+            return cls(None, external.path, external.offset, external.size)
         return cls(_versions(details.inline))
 
     def to_bytes(self) -> bytes:
         """The serialized FragmentReuseIndexDetails message."""
         if self.versions is None:
-            place = table_pb2.ExternalFile(path=self.file, offset=self.start, size=self.size)
-            return _Details(external=place).SerializeToString()
+            index = table_pb2.ExternalFile(path=self.file, offset=self.start, size=self.size)
+            return _Details(external=index).SerializeToString()
         content = _Details.InlineContent.FromString(versions_to_bytes(self.versions))
         return _Details(inline=content).SerializeToString()
 

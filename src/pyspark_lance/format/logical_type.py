@@ -130,8 +130,8 @@ def _fits_int64(array: pa.Array) -> bool:
 def _members(array: pa.StructArray, target: pa.StructType) -> list[pa.Array]:
     """Return the members of ``target``, by name or else by position; null where the struct is."""
     parts = array.flatten()
-    places = [array.type.get_field_index(member.name) for member in target]
-    return [parts[at if place < 0 else place] for at, place in enumerate(places)]
+    indices = [array.type.get_field_index(member.name) for member in target]
+    return [parts[at if index < 0 else index] for at, index in enumerate(indices)]
 
 
 def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:

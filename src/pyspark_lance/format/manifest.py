@@ -472,9 +472,9 @@ class Manifest:
     def check_fragment_ids(self) -> None:
         """Reject a manifest with duplicate fragment ids."""
         ids = self.fragments.ids
-        for place in np.flatnonzero(ids[1:] == ids[:-1])[:1]:
+        for index in np.flatnonzero(ids[1:] == ids[:-1])[:1]:
             raise UnsupportedFeatureError(
-                f"two fragments have the id {ids[place]}, a mistake of Lance before 0.17",
+                f"two fragments have the id {ids[index]}, a mistake of Lance before 0.17",
                 f"version {self.version}",
                 "it can be read; go back to a version before, or overwrite the table",
             )
@@ -491,9 +491,9 @@ class Manifest:
 
     def fragment(self, fragment_id: int) -> Fragment:
         """The fragment with this id."""
-        place = self.fragments.place_of(fragment_id)
-        if place is not None:
-            return self.fragments[place]
+        index = self.fragments.index_of(fragment_id)
+        if index is not None:
+            return self.fragments[index]
         raise InvalidInputError(f"version {self.version} has no fragment {fragment_id}")
 
 
@@ -580,14 +580,14 @@ def _check_rows(manifest: Manifest) -> None:
     ids, rows, deleted = columns.ids, columns.physical_rows, columns.num_deleted_rows
     # Counts that are zero or of an unknown writer are read from the files.
     if manifest.writer_version is not None:
-        for place in np.flatnonzero((rows > 0) & (rows < deleted))[:1]:
+        for index in np.flatnonzero((rows > 0) & (rows < deleted))[:1]:
             raise CorruptFileError(
-                f"fragment {ids[place]} states {deleted[place]} deleted rows of {rows[place]}"
+                f"fragment {ids[index]} states {deleted[index]} deleted rows of {rows[index]}"
             )
     if manifest.uses_stable_row_ids:
-        for place in np.flatnonzero(~columns.has_row_ids)[:1]:
+        for index in np.flatnonzero(~columns.has_row_ids)[:1]:
             raise CorruptFileError(
-                f"fragment {ids[place]} has no row ids in a table with stable row ids"
+                f"fragment {ids[index]} has no row ids in a table with stable row ids"
             )
 
 

@@ -116,13 +116,13 @@ class RowIdIndex:
             candidates, present = layer.find(row_ids[low:high])
             hits = np.flatnonzero(present)
             hits = hits[self._live(candidates[hits])]
-            places = hits + low
-            again = np.flatnonzero(found[places])
+            indices = hits + low
+            again = np.flatnonzero(found[indices])
             if len(again):
-                place, hit = places[again[0]], hits[again[0]]
-                raise _duplicate_error(row_ids[place], addresses[place], candidates[hit])
-            addresses[places] = candidates[hits]
-            found[places] = True
+                index, hit = indices[again[0]], hits[again[0]]
+                raise _duplicate_error(row_ids[index], addresses[index], candidates[hit])
+            addresses[indices] = candidates[hits]
+            found[indices] = True
         return addresses, found
 
     def _live(self, addresses: _U64Array) -> _BoolArray:
@@ -310,8 +310,8 @@ class _PointLayer:
         return np.uint64(self.row_ids[-1])
 
     def find(self, row_ids: _U64Array) -> tuple[_U64Array, _BoolArray]:
-        place = np.searchsorted(self.row_ids, row_ids, side="left")
-        return self.addresses[place], self.row_ids[place] == row_ids
+        index = np.searchsorted(self.row_ids, row_ids, side="left")
+        return self.addresses[index], self.row_ids[index] == row_ids
 
 
 def _disjoint_groups(starts: _U64Array, ends: _U64Array) -> list[NDArray[np.intp]]:
@@ -385,8 +385,8 @@ def _point_layer(collected: _Collector) -> _PointLayer | None:
     row_ids, addresses = row_ids[order], addresses[order]
     equal = np.flatnonzero(row_ids[1:] == row_ids[:-1])
     if len(equal):
-        place = equal[0]
-        raise _duplicate_error(row_ids[place], addresses[place], addresses[place + 1])
+        index = equal[0]
+        raise _duplicate_error(row_ids[index], addresses[index], addresses[index + 1])
     return _PointLayer(row_ids, addresses)
 
 
@@ -401,10 +401,10 @@ def _bit_count(words: _U64Array) -> _U64Array:
 
 
 def _duplicate_error(row_id: np.uint64, first: np.uint64, second: np.uint64) -> CorruptFileError:
-    places = [
+    indices = [
         f"fragment {int(address) >> OFFSET_BITS} offset {int(address) & (1 << OFFSET_BITS) - 1}"
         for address in sorted((first, second))
     ]
     return CorruptFileError(
-        f"row id {int(row_id)} belongs to two live rows: {' and '.join(places)}"
+        f"row id {int(row_id)} belongs to two live rows: {' and '.join(indices)}"
     )

@@ -214,10 +214,10 @@ class RowIdSequence:
         ends = np.cumsum([len(segment) for segment in self.segments], dtype=np.int64)
         offsets = deleted.to_array()
         # Most segments of a long sequence lose nothing and are kept.
-        places = np.searchsorted(offsets, ends).tolist()
+        indices = np.searchsorted(offsets, ends).tolist()
         segments: list[U64Segment] = []
         for segment, end, first, last in zip(
-            self.segments, ends.tolist(), [0, *places], places, strict=False
+            self.segments, ends.tolist(), [0, *indices], indices, strict=False
         ):
             if first == last:
                 segments.append(segment)

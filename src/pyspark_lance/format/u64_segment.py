@@ -330,8 +330,8 @@ class _StoredValues:
         _check_slice(start, end, len(self))
         return choose_segment(self._values(slice(start, end)))
 
-    def _values(self, places: NDArray[np.int64] | builtins.slice) -> NDArray[np.uint64]:
-        return self.array.offsets[places].astype(np.uint64) + np.uint64(self.array.base)
+    def _values(self, indices: NDArray[np.int64] | builtins.slice) -> NDArray[np.uint64]:
+        return self.array.offsets[indices].astype(np.uint64) + np.uint64(self.array.base)
 
 
 @dataclass(frozen=True, slots=True)

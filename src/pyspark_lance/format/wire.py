@@ -222,27 +222,27 @@ def decode_ranges(data: bytes, *, versions: bool) -> Ranges | None:
     tokens = None if heads is None else _Varints.read(data)
     if heads is None or tokens is None:
         return None
-    place = np.searchsorted(tokens.starts, heads)
+    index = np.searchsorted(tokens.starts, heads)
     begin = heads.astype(np.uint64)
     outer = np.append(begin[1:], np.uint64(len(data)))
-    plain, end = tokens.message(place, begin)
+    plain, end = tokens.message(index, begin)
     plain &= end == outer
     if versions:
-        begin, place = begin + _HEAD_BYTES, place + 2
-        is_message, span_end = tokens.message(place, begin)
+        begin, index = begin + _HEAD_BYTES, index + 2
+        is_message, span_end = tokens.message(index, begin)
         plain &= is_message & (span_end <= outer)
         end = span_end
-    begin, place = begin + _HEAD_BYTES, place + 2
-    is_message, range_end = tokens.message(place, begin)
+    begin, index = begin + _HEAD_BYTES, index + 2
+    is_message, range_end = tokens.message(index, begin)
     plain &= is_message & (range_end == end)
-    place = place + 2
-    starts, place = tokens.number(place, _FIRST_TAG, end)
-    ends, place = tokens.number(place, _SECOND_TAG, end)
-    plain &= tokens.starts[place] == end
+    index = index + 2
+    starts, index = tokens.number(index, _FIRST_TAG, end)
+    ends, index = tokens.number(index, _SECOND_TAG, end)
+    plain &= tokens.starts[index] == end
     numbers = None
     if versions:
-        numbers, place = tokens.number(place, _SECOND_TAG, outer)
-        plain &= tokens.starts[place] == outer
+        numbers, index = tokens.number(index, _SECOND_TAG, outer)
+        plain &= tokens.starts[index] == outer
     plain &= (starts <= ends) & (ends - starts <= MAX_ROWS)
     return Ranges(starts, ends, numbers) if plain.all() else None
 
@@ -291,19 +291,19 @@ class _Varints:
         )
 
     def message(
-        self, place: NDArray[np.int64], begin: NDArray[np.uint64]
+        self, index: NDArray[np.int64], begin: NDArray[np.uint64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
         """Return whether a short message in field 1 starts at each position, and its end."""
         # Tag and length take a byte each; otherwise the shape does not match.
-        is_message = (self.values[place] == _MESSAGE_TAG) & (self.starts[place] == begin)
-        is_message &= self.starts[place + 1] == begin + np.uint64(1)
-        is_message &= self.starts[place + 2] == begin + _HEAD_BYTES
-        is_message &= self.values[place + 1] < _CONTINUES
-        return is_message, begin + _HEAD_BYTES + self.values[place + 1]
+        is_message = (self.values[index] == _MESSAGE_TAG) & (self.starts[index] == begin)
+        is_message &= self.starts[index + 1] == begin + np.uint64(1)
+        is_message &= self.starts[index + 2] == begin + _HEAD_BYTES
+        is_message &= self.values[index + 1] < _CONTINUES
+        return is_message, begin + _HEAD_BYTES + self.values[index + 1]
 
     def number(
-        self, place: NDArray[np.int64], tag: int, end: NDArray[np.uint64]
+        self, index: NDArray[np.int64], tag: int, end: NDArray[np.uint64]
     ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Return the numbers of a field, zero where it is absent, and the positions after it."""
-        present = (self.values[place] == tag) & (self.starts[place] < end)
-        return np.where(present, self.values[place + 1], np.uint64(0)), place + 2 * present
+        present = (self.values[index] == tag) & (self.starts[index] < end)
+        return np.where(present, self.values[index + 1], np.uint64(0)), index + 2 * present

@@ -108,7 +108,7 @@ def read_uint32_column(
         footer = _footer(data)
         # Files of one writer with the same kind of content have equal footers, so parsing is
         # cached.
-        find = _place_of_short if len(footer) <= _SHORT_BYTES else _locate_batch
+        find = _locate_short if len(footer) <= _SHORT_BYTES else _locate_batch
         message, body = _only_batch(data, *find(bytes(footer), name))
         return _values(message, body, num_values, at_most)
     except (struct.error, pa.ArrowException, OSError, ValueError) as error:
@@ -138,7 +138,7 @@ def _locate_batch(content: bytes, name: str) -> tuple[int, int, int]:
     )
 
 
-_place_of_short = lru_cache(_MAX_SHORT)(_locate_batch)
+_locate_short = lru_cache(_MAX_SHORT)(_locate_batch)
 
 
 def _check_column(footer: _Table, name: str) -> None:

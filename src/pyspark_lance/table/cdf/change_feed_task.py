@@ -43,7 +43,7 @@ from pyspark_lance.table.cdf.changed_rows import (
     in_passes,
 )
 from pyspark_lance.table.cdf.column_source import ColumnSource
-from pyspark_lance.table.cdf.common_rows import RowAddressPairs, join_pairs, row_places
+from pyspark_lance.table.cdf.common_rows import RowAddressPairs, join_pairs, row_address_pairs
 from pyspark_lance.table.cdf.row_differences import differing_rows
 from pyspark_lance.table.rows.column_parts import SharedRows
 from pyspark_lance.table.rows.conform import arrow_cast
@@ -240,7 +240,7 @@ class _UpdatedRows:
         self._old = SideReader(task.sides[first.before], (), shared)
         self._new = SideReader(task.sides[first.after], (), shared)
         self._changes: list[UpdateChanges] = []
-        self._places: list[RowAddressPairs] = []
+        self._address_pairs: list[RowAddressPairs] = []
         self._counts: list[int] = []
         self._batches: Iterator[tuple[int, pa.RecordBatch]] | None = None
         self._next: tuple[int, pa.RecordBatch] | None = None
@@ -267,12 +267,14 @@ class _UpdatedRows:
         self._old.add(_old_fragments(change))
         self._new.add(_new_fragments(change))
         sides = self._task.sides
-        parts = list(row_places(change.rows, sides[change.before].files, sides[change.after].files))
-        for places in parts:
-            self._old.prefetch(places.before)
-            self._new.prefetch(places.after)
+        parts = list(
+            row_address_pairs(change.rows, sides[change.before].files, sides[change.after].files)
+        )
+        for indices in parts:
+            self._old.prefetch(indices.before)
+            self._new.prefetch(indices.after)
         self._changes.append(change)
-        self._places += parts
+        self._address_pairs += parts
         self._counts.append(sum(map(len, parts)))
         return self._batches_of(len(self._changes) - 1)
 
@@ -286,10 +288,10 @@ class _UpdatedRows:
 
     def _read(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield batches with the numbers of their changes: old values, then new ones, in blocks."""
-        if not self._places:
+        if not self._address_pairs:
             return
-        every = join_pairs(self._places)
-        self._places.clear()
+        every = join_pairs(self._address_pairs)
+        self._address_pairs.clear()
         owners = np.repeat(np.arange(len(self._counts)), self._counts)
         first, step = 0, self._step
         while first < len(every):
@@ -323,11 +325,11 @@ class _UpdatedRows:
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
         for first, last in pairwise([*starts, len(numbers)]):
             number = int(numbers[first])
-            change, places = self._changes[number], rows.select(slice(first, last))
-            row_ids = system_array(places.row_ids)
-            versions = constant_column(change.commit.version, len(places))
+            change, indices = self._changes[number], rows.select(slice(first, last))
+            row_ids = system_array(indices.row_ids)
+            versions = constant_column(change.commit.version, len(indices))
             if change.commit.has_lost_versions:
-                updated_at = self._new.lineage(LAST_UPDATED_AT, places.after)
+                updated_at = self._new.lineage(LAST_UPDATED_AT, indices.after)
                 versions = _versions(change.commit, updated_at)
             for change_type, batch in (
                 (ChangeType.UPDATE_PREIMAGE, before),
@@ -539,10 +541,10 @@ class SideReader:
         addresses: NDArray[np.uint64],
         most_bytes: int | None = None,
     ) -> pa.RecordBatch:
-        places = None
+        indices = None
         if (addresses[1:] <= addresses[:-1]).any():
             # A row may be asked for twice: versions that a restore brought back change it again.
-            addresses, places = np.unique(addresses, return_inverse=True)
+            addresses, indices = np.unique(addresses, return_inverse=True)
         parts = []
         for fragment_id, inside in group_by_fragment(addresses).items():
             reader = self._readers[fragment_id]
@@ -552,7 +554,7 @@ class SideReader:
                 if most_bytes < 0:
                     raise BatchTooLargeError
         batch = join_batches(parts)
-        return batch if places is None else take_rows(batch, places)
+        return batch if indices is None else take_rows(batch, indices)
 
 
 def fields_to_read(sources: Sequence[ColumnSource]) -> tuple[Field, ...]:

@@ -258,7 +258,7 @@ def sides_of(change: RowChanges) -> tuple[Side, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:
-    """A change, or rows of one, and its place in the order of time."""
+    """A change, or rows of one, and its position in time."""
 
     number: int
     change: RowChanges

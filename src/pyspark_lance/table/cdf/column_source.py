@@ -225,9 +225,11 @@ def _as_shown(values: pa.Array, source: ColumnSource) -> pa.Array:
 
 def _struct(values: pa.Array, source: ColumnSource, data_type: pa.DataType) -> pa.Array:
     assert source.read is not None
-    place = {child.id: index for index, child in enumerate(source.read.children)}
+    field_indices = {child.id: index for index, child in enumerate(source.read.children)}
     members = [
-        part.column(None if part.read is None else values.field(place[part.read.id]), len(values))
+        part.column(
+            None if part.read is None else values.field(field_indices[part.read.id]), len(values)
+        )
         for part in source.parts
     ]
     mask = pc.is_null(values) if values.null_count else None
@@ -490,7 +492,7 @@ def _same_fields(
     """(New id, old id) of fields that are the same column, at any depth."""
     old_of = {field.id: field for field in old}
     by_id = {field.id for field in new if field.id in old_of and is_same(old_of[field.id], field)}
-    # A column whose type changed is a new one in the place of the old one.
+    # A column whose type changed is a new column instead of the old one.
     removed = {field.name: field for field in old if field.id not in by_id}
     for field in new:
         other = old_of[field.id] if field.id in by_id else removed.get(field.name)
@@ -504,7 +506,7 @@ def _same_parts(old: Field, new: Field, is_same: _IsSame) -> Iterator[tuple[int,
     if new.is_struct:
         yield from _same_fields(old.children, new.children, is_same)
         return
-    # The items of lists, and keys and values of maps, are what they are by their places.
+    # The items of lists, and keys and values of maps, are identified by their positions.
     pairs = list(zip(old.children, new.children, strict=False))
     if new.is_map and old.is_map:
         yield from ((new_part.id, old_part.id) for old_part, new_part in pairs)

@@ -138,19 +138,19 @@ class RetainedRowAddresses:
         try:
             self._index = self._index or _index_before(self._kept, self._before)
             return self._index.addresses_of(row_ids)
-        except CorruptFileError:  # an id is in two places
+        except CorruptFileError:  # two rows have the same id
             self._index = _index_before(self._kept, self._before, with_deletions=True)
             return self._index.addresses_of(row_ids)
 
 
-def row_places(
+def row_address_pairs(
     kept: Sequence[RetainedRows], files_before: TableFiles, files_after: TableFiles
 ) -> Iterator[RowAddressPairs]:
     """The rows one by one, a bounded number at a time, in the order of ``kept``."""
-    places = RetainedRowAddresses(kept, files_before, files_after)
+    indices = RetainedRowAddresses(kept, files_before, files_after)
     for part in kept:
         for offsets in part.rows.windows():
-            yield places.of(part, offsets, places.row_ids(part.after, offsets))
+            yield indices.of(part, offsets, indices.row_ids(part.after, offsets))
 
 
 def _index_before(

@@ -347,6 +347,6 @@ class FollowedTable:
 
 def _location_of(locations: Sequence[ManifestLocation], version: int) -> ManifestLocation | None:
     """The location of a version among some, ascending; None if it is not there."""
-    place = bisect_left(locations, version, key=lambda location: location.version)
-    found = locations[place] if place < len(locations) else None
+    index = bisect_left(locations, version, key=lambda location: location.version)
+    found = locations[index] if index < len(locations) else None
     return found if found is not None and found.version == version else None

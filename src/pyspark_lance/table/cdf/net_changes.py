@@ -167,29 +167,29 @@ class _Part:
         self.num_rows = len(self._rows)
         self.num_windows = -(-self.num_rows // WINDOW_ROWS)
         self.decoded_bytes = sum(map(_decoded_bytes, fragments))
-        self._places: RetainedRowAddresses | None = None
+        self._retained: RetainedRowAddresses | None = None
 
     def drop_buffers(self) -> None:
         """Drop the decoded row ids."""
-        self._places = None
+        self._retained = None
 
     def row_ids(self, window: int) -> tuple[NDArray[np.uint32], _U64Array]:
         """Offsets and row ids of one window."""
         change = self._change
         first = window * WINDOW_ROWS
         offsets = self._rows.part(first, first + WINDOW_ROWS).to_array()
-        if self._places is None:
+        if self._retained is None:
             if isinstance(change, InsertOrDelete):
                 files = change.snapshot.files
-                self._places = RetainedRowAddresses((), files, files)
+                self._retained = RetainedRowAddresses((), files, files)
             else:
-                self._places = RetainedRowAddresses(
+                self._retained = RetainedRowAddresses(
                     change.rows, change.before.files, change.after.files
                 )
         fragment = (
             change.rows.fragment if isinstance(change, InsertOrDelete) else change.rows[0].after
         )
-        return offsets, self._places.row_ids(fragment, offsets)
+        return offsets, self._retained.row_ids(fragment, offsets)
 
     def band(self, window: int, low: int, high: int) -> _Band:
         """The rows of one window whose ids are from ``low`` to ``high``, both included."""
@@ -205,9 +205,9 @@ class _Part:
             removed = change.change_type is ChangeType.DELETE
             before, after = (there, nowhere) if removed else (nowhere, there)
             return _Band(row_ids, steps, before, after, np.ones(len(row_ids), dtype=np.bool_))
-        assert self._places is not None
-        places = self._places.of(change.rows[0], offsets, row_ids)
-        return _Band(row_ids, steps, places.before, places.after, places.updated)
+        assert self._retained is not None
+        indices = self._retained.of(change.rows[0], offsets, row_ids)
+        return _Band(row_ids, steps, indices.before, indices.after, indices.updated)
 
 
 def _decoded_bytes(fragment: Fragment) -> int:
@@ -268,10 +268,10 @@ def _edges(low: _U64Array, high: _U64Array, rows: NDArray[np.int64]) -> list[int
     reached = np.concatenate(([0.0], np.cumsum(np.cumsum(below)[:-1] * gaps)))
     while True:
         wanted = np.linspace(0, reached[-1], count + 1)[1:-1]
-        place = np.clip(np.searchsorted(reached, wanted) - 1, 0, len(gaps) - 1)
-        grown = np.maximum(reached[place + 1] - reached[place], 1e-9)
-        inside = (np.clip((wanted - reached[place]) / grown, 0, 1) * gaps[place]).astype(np.uint64)
-        edges = np.unique(points[place] + inside)
+        index = np.clip(np.searchsorted(reached, wanted) - 1, 0, len(gaps) - 1)
+        grown = np.maximum(reached[index + 1] - reached[index], 1e-9)
+        inside = (np.clip((wanted - reached[index]) / grown, 0, 1) * gaps[index]).astype(np.uint64)
+        edges = np.unique(points[index] + inside)
         reads = np.searchsorted(edges, high) - np.searchsorted(edges, low) + 1
         if count == 1 or (reads * rows).sum() <= _MAX_READS * rows.sum():
             return [*edges.tolist(), 2**64 - 1]
@@ -335,8 +335,8 @@ class _Net:
         ends = np.concatenate((starts[1:], [len(order)])) - 1
         first, last = order[starts], order[ends]
         # The last change that lineage records; the last one, if it records none.
-        places = np.where(band.is_recorded[order], np.arange(len(order)), -1)
-        recorded = np.maximum.reduceat(places, starts)
+        indices = np.where(band.is_recorded[order], np.arange(len(order)), -1)
+        recorded = np.maximum.reduceat(indices, starts)
         chosen = order[np.where(recorded < 0, ends, recorded)]
         before, after = band.before[first], band.after[last]
         # The steps of each row in one number; most rows share a few of these.

@@ -4,8 +4,8 @@ Null equals null and NaN equals NaN, as when asking whether a row has changed; 0
 differ.
 
 Which rows of two batches hold other values, where blobs are shown as where their bytes are. A
-descriptor says nothing beyond its file: other bytes may be at the same place of another one, and
-the same bytes at another place. So bytes are compared, of the rows that nothing else decides.
+descriptor says nothing beyond its file: other bytes may be at the same offset of another file, and
+the same bytes at another offset. So bytes are compared, of the rows that nothing else decides.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """A place in the history of a table."""
+    """A position in the history of a table."""
 
     # Everything up to this version is done; -1 as long as the first snapshot is not.
     version: int = -1

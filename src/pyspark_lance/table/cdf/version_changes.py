@@ -148,7 +148,7 @@ def bounds_of(fragment: Fragment) -> tuple[int, int]:
 
 
 class _SameFragment:
-    """One fragment in both versions, with the same rows at the same places."""
+    """One fragment in both versions, with the same rows at the same offsets."""
 
     def __init__(
         self, before: Snapshot, fragment: Fragment, after: Snapshot, successor: Fragment
@@ -182,7 +182,7 @@ class _SameFragment:
     def changed(self, fields_before: Set[int], fields_after: Set[int]) -> list[RetainedRows]:
         """Rows that both versions have, and that may hold other values."""
         old, new = self._fragment, self._successor
-        replaced = _places(old, fields_before) != _places(new, fields_after)
+        replaced = _column_files(old, fields_before) != _column_files(new, fields_after)
         may_be_updated = old.last_updated_at != new.last_updated_at or (
             new.last_updated_at is SPILLED and old.files != new.files
         )
@@ -212,7 +212,7 @@ def holds_any(fragment: Fragment, fields: Set[int]) -> bool:
     return bool(fields) and any(not fields.isdisjoint(file.fields) for file in fragment.files)
 
 
-def _places(fragment: Fragment, fields: Set[int]) -> Mapping[int, str]:
+def _column_files(fragment: Fragment, fields: Set[int]) -> Mapping[int, str]:
     """Field id -> file that holds its values."""
     return {field: file.path for file in fragment.files for field in file.fields if field in fields}
 
@@ -367,9 +367,9 @@ class _FewRowIds:
 
     def addresses_of(self, row_ids: _U64Array) -> tuple[_U64Array, NDArray[np.bool_]]:
         """Return the addresses of the rows with these ids, and which of them exist here."""
-        places = np.searchsorted(self.row_ids, row_ids)
-        places[places == len(self.row_ids)] = 0
-        return self.addresses[places], self.row_ids[places] == row_ids
+        indices = np.searchsorted(self.row_ids, row_ids)
+        indices[indices == len(self.row_ids)] = 0
+        return self.addresses[indices], self.row_ids[indices] == row_ids
 
 
 # Rows are grouped by where they were, so that no piece of work needs too many fragments.
@@ -386,9 +386,9 @@ def _of_few_fragments(addresses: _U64Array, group_of: Mapping[int, int]) -> list
     owners = fragment_ids(addresses)
     cuts = np.flatnonzero(owners[1:] != owners[:-1]) + 1
     runs = owners[np.concatenate(([0], cuts))]
-    hit, places = np.unique(runs, return_inverse=True)
+    hit, indices = np.unique(runs, return_inverse=True)
     groups = np.array([group_of[owner] for owner in hit.tolist()])
-    starts_group = np.diff(groups[places]) != 0
+    starts_group = np.diff(groups[indices]) != 0
     if np.count_nonzero(starts_group) < 2 * len(np.unique(groups)):
         cuts = cuts[starts_group]
     elif len(hit) <= _SMALL_FRAGMENT_COUNT:
