@@ -23,15 +23,20 @@ _EXECUTION = re.compile(
 _PLAN_NODES = {"datasources.v2.DataSourceV2Relation", "datasources.v2.DataSourceV2ScanRelation"}
 # What else of org.apache.spark.sql.execution a file may import, and what for.
 _ALLOWED = {
-    "catalog/SessionCatalogs.java": {"datasources.v2.DataSourceV2Utils"},  # sources of tables
-    "python/Running.java": {"QueryExecution", "SQLExecution"},  # the query of a thread
-    "rules/JoinedKeys.java": {"dynamicpruning.PartitionPruning"},  # Spark's own estimate
-    "rules/KeptConditions.java": {"datasources.v2.DataSourceV2Strategy$"},  # translates conditions
-    "rules/LateFilters.java": {"datasources.v2.DataSourceV2Strategy$"},  # translates conditions
-    "rules/TestedKeys.java": {"dynamicpruning.PartitionPruning"},  # Spark's own estimate
-    "rules/MarkedOptions.java": {"datasources.CreateTempViewUsing"},  # the statement of a view
-    "write/LanceWrite.java": {"QueryExecution"},  # the versions that the query reads
-    "write/RowChange.java": {"QueryExecution"},  # the versions that the query reads
+    # Statements.
+    "rules/AddStatementOptions.java": {"datasources.CreateTempViewUsing"},
+    # Spark's own estimates of join sides.
+    "rules/InjectBroadcastKeyFilter.java": {"dynamicpruning.PartitionPruning"},
+    "rules/InjectIndexKeyFilter.java": {"dynamicpruning.PartitionPruning"},
+    # The translation of conditions.
+    "rules/MarkUntranslatablePredicates.java": {"datasources.v2.DataSourceV2Strategy$"},
+    "rules/PushDownLatePredicates.java": {"datasources.v2.DataSourceV2Strategy$"},
+    # Sources of tables.
+    "catalog/SessionCatalogs.java": {"datasources.v2.DataSourceV2Utils"},
+    # The query of a thread, and the versions that it reads.
+    "python/ActiveQuery.java": {"QueryExecution", "SQLExecution"},
+    "write/LanceRowLevelOperation.java": {"QueryExecution"},
+    "write/LanceWrite.java": {"QueryExecution"},
 }
 # The classes of Spark that run Python: its own readers and writers of data sources.
 _OF_PYTHON = "datasources.v2.python."
@@ -53,7 +58,7 @@ def test_spark_internals_are_confined_to_compat(source):
 
 
 def test_stack_walks_are_limited_and_documented():
-    text = (COMPAT / "Callers.java").read_text(encoding="utf-8")
+    text = (COMPAT / "CallStack.java").read_text(encoding="utf-8")
     looks = re.findall(
         r"/\*\*\n((?:   \*.*\n)+)  public static boolean \w+\([^)]*\) \{\n"
         r"    return StackWalker",
@@ -61,7 +66,7 @@ def test_stack_walks_are_limited_and_documented():
     )
     assert len(looks) == text.count("StackWalker.getInstance()") <= _MOST_LOOKS
     assert all("tests/spark: " in reason for reason in looks)
-    others = [one for one in COMPAT.glob("*.java") if one.name != "Callers.java"]
+    others = [one for one in COMPAT.glob("*.java") if one.name != "CallStack.java"]
     assert not any("StackWalker" in one.read_text(encoding="utf-8") for one in others)
 
 

@@ -315,7 +315,7 @@ def fields_that_java_reads() -> dict[str, set[str]]:
             classes = re.findall(r"(\w+)(?:\.of\(|::of)", part)
             own = set(_READ.findall(part)) - {"result"}
             fields[method] = own.union(*(read_by.get(one, set()) for one in classes))
-            if "checked(" in part:
+            if "resultIn(" in part:
                 fields[method].add("no_namespace")
     return fields
 

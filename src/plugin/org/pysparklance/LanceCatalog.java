@@ -9,18 +9,18 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.AlterTable;
 import org.pysparklance.catalog.CachedTables;
-import org.pysparklance.catalog.ClusterColumns;
-import org.pysparklance.catalog.LanceChanges;
-import org.pysparklance.catalog.NamedTable;
-import org.pysparklance.catalog.NewTable;
+import org.pysparklance.catalog.ClusteringColumns;
+import org.pysparklance.catalog.LanceCatalogTable;
+import org.pysparklance.catalog.LanceChangelog;
 import org.pysparklance.catalog.PathCatalog;
 import org.pysparklance.catalog.StagedLanceTable;
-import org.pysparklance.compat.Callers;
+import org.pysparklance.catalog.TableDefinition;
+import org.pysparklance.compat.CallStack;
 import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
-import org.pysparklance.python.NamedRequest;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.TableRequest;
 import org.pysparklance.rules.SessionRules;
 
 /**
@@ -32,8 +32,8 @@ import org.pysparklance.rules.SessionRules;
  */
 public class LanceCatalog
     implements StagingTableCatalog, SupportsNamespaces, PathCatalog {
-  /** Settings of the namespace; all others are options of the tables. */
-  private static final String OF_NAMES =
+  /** Settings of the namespace; the remaining ones are options of the tables. */
+  private static final String NAMESPACE_SETTINGS =
       "(?i)impl|namespace|root|path|uri|delimiter|manifest_enabled|dir_listing_enabled|headers?[.].*";
 
   /** Names of the root, as Spark requires a namespace in every name. */
@@ -42,16 +42,18 @@ public class LanceCatalog
   private JsonNode settings;
   private CaseInsensitiveStringMap options;
 
-  @Override public void initialize(String catalogName, CaseInsensitiveStringMap given) {
+  @Override public void initialize(String catalogName, CaseInsensitiveStringMap catalogOptions) {
     name = catalogName;
-    Map<String, String> ofTables = new HashMap<>(given.asCaseSensitiveMap());
-    settings = Python.JSON.valueToTree(ofTables);
-    // Implementations from other packages take all settings, whose names only they know.
-    boolean registered = !given.getOrDefault("impl", given.getOrDefault("namespace", "dir"))
+    Map<String, String> tableOptions = new HashMap<>(catalogOptions.asCaseSensitiveMap());
+    settings = Python.JSON.valueToTree(tableOptions);
+    // Implementations from other packages define their own settings, so they get all.
+    boolean isRegistered =
+        !catalogOptions.getOrDefault("impl", catalogOptions.getOrDefault("namespace", "dir"))
         .matches("(?i)dir|rest");
-    ofTables.keySet().removeIf(one ->
-        registered ? !one.toLowerCase(Locale.ROOT).startsWith("storage.") : one.matches(OF_NAMES));
-    options = new CaseInsensitiveStringMap(ofTables);
+    tableOptions.keySet().removeIf(one ->
+        isRegistered ? !one.toLowerCase(Locale.ROOT).startsWith("storage.")
+        : one.matches(NAMESPACE_SETTINGS));
+    options = new CaseInsensitiveStringMap(tableOptions);
     SessionRules.addToSession();
   }
 
@@ -79,9 +81,9 @@ public class LanceCatalog
   }
 
   /** A request for a table, which Python finds by its name. */
-  private NamedRequest requestFor(Identifier ident) {
-    return isPath(ident) ? NamedRequest.of(Options.with(options, "path", ident.name()))
-        : new NamedRequest(options, settings, nameOf(ident));
+  private TableRequest requestFor(Identifier ident) {
+    return isPath(ident) ? TableRequest.of(Options.with(options, "path", ident.name()))
+        : new TableRequest(options, settings, nameOf(ident));
   }
 
   @Override public Table loadTable(Identifier ident) throws NoSuchTableException {
@@ -89,43 +91,45 @@ public class LanceCatalog
   }
 
   @Override public Table loadTable(Identifier ident, String version) throws NoSuchTableException {
-    return load(ident, Options.version(version));
+    return load(ident, Options.versionOption(version));
   }
 
   @Override public Table loadTable(Identifier ident, long micros) throws NoSuchTableException {
-    return load(ident, Map.of("timestampAsOf", Options.time(micros)));
+    return load(ident, Map.of("timestampAsOf", Options.formatTimestamp(micros)));
   }
 
   /** Since Spark 4.2; the class also loads in older releases, which lack the types. */
-  public Changelog loadChangelog(Identifier ident, ChangelogContext asked,
-      CaseInsensitiveStringMap given) throws NoSuchTableException {
-    return LanceChanges.of(load(ident, LanceChanges.options(asked, given)));
+  public Changelog loadChangelog(Identifier ident, ChangelogContext context,
+      CaseInsensitiveStringMap scanOptions) throws NoSuchTableException {
+    return LanceChangelog.of(load(ident, LanceChangelog.options(context, scanOptions)));
   }
 
   /** Since 4.3: the options that {@code loadChangelog} needs; all of them reach the scan. */
   public Set<String> changelogStateOptionKeys() { return Set.of("branch", "blobColumns"); }
 
-  private NamedTable load(Identifier ident, Map<String, String> more) throws NoSuchTableException {
-    NamedRequest asked = requestFor(ident).with(more);
-    Description found = Python.find(asked);
+  private LanceCatalogTable load(Identifier ident, Map<String, String> overrides)
+      throws NoSuchTableException {
+    TableRequest request = requestFor(ident).with(overrides);
+    Description found = Python.find(request);
     if (found == null) {
-      if (isFileToSpark(ident) && !Callers.lookUpMissingTable()) {
-        Python.describe(asked);  // which says what is missing, and what is near
+      if (isFileSourcePath(ident) && !CallStack.isMissingTableLookup()) {
+        Python.describe(request);  // which says what is missing, and what is near
       }
       throw new NoSuchTableException(ident);
     }
-    CaseInsensitiveStringMap read = isPath(ident) ? asked.options()
-        : Options.merge(Options.merge(options, found.options()), more);
-    Map<String, String> known = Map.of(TableCatalog.PROP_LOCATION, read.get("path"),
+    CaseInsensitiveStringMap readOptions = isPath(ident) ? request.options()
+        : Options.merge(Options.merge(options, found.options()), overrides);
+    Map<String, String> location = Map.of(TableCatalog.PROP_LOCATION, readOptions.get("path"),
         TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
-    return new NamedTable(NamedTable.nameOf(name, ident), read, known, found, null);
+    return new LanceCatalogTable(LanceCatalogTable.nameOf(name, ident), readOptions, location,
+        found, null);
   }
 
   /**
    * Whether Spark would resolve a missing table as a path of a file source, and report that the
    * source is not installed. Only an unknown exception prevents that.
    */
-  private boolean isFileToSpark(Identifier ident) {
+  private boolean isFileSourcePath(Identifier ident) {
     return isPath(ident) || ident.namespace().length == 0 && name.equalsIgnoreCase("lance");
   }
 
@@ -139,96 +143,98 @@ public class LanceCatalog
 
   @Override public Table createTable(Identifier ident, TableInfo table)
       throws NoSuchNamespaceException {
-    return createTable(ident, NewTable.of(table));
+    return createTable(ident, TableDefinition.of(table));
   }
 
   /** Since Spark 4.3; older releases never call it. */
   public Table createTableLike(Identifier ident, TableInfo table, Table source)
       throws NoSuchNamespaceException {
-    return createTable(ident, NewTable.like(table, source));
+    return createTable(ident, TableDefinition.like(table, source));
   }
 
   @Override public StagedTable stageCreate(Identifier ident, TableInfo table)
       throws NoSuchNamespaceException {
-    return stage(ident, NewTable.of(table), false);
+    return stage(ident, TableDefinition.of(table), false);
   }
 
   @Override public StagedTable stageReplace(Identifier ident, TableInfo table)
       throws NoSuchNamespaceException {
-    return stage(ident, NewTable.of(table), true);
+    return stage(ident, TableDefinition.of(table), true);
   }
 
   @Override public StagedTable stageCreateOrReplace(Identifier ident, TableInfo table)
       throws NoSuchNamespaceException {
-    return stage(ident, NewTable.of(table), true);
+    return stage(ident, TableDefinition.of(table), true);
   }
 
   // Spark 4.0 calls these four.
 
   @Override public Table createTable(Identifier ident, Column[] columns, Transform[] partitions,
       Map<String, String> properties) throws NoSuchNamespaceException {
-    return createTable(ident, NewTable.of(columns, partitions, properties));
+    return createTable(ident, TableDefinition.of(columns, partitions, properties));
   }
 
   @Override public StagedTable stageCreate(Identifier ident, Column[] columns,
       Transform[] partitions, Map<String, String> properties) throws NoSuchNamespaceException {
-    return stage(ident, NewTable.of(columns, partitions, properties), false);
+    return stage(ident, TableDefinition.of(columns, partitions, properties), false);
   }
 
   @Override public StagedTable stageReplace(Identifier ident, Column[] columns,
       Transform[] partitions, Map<String, String> properties) throws NoSuchNamespaceException {
-    return stage(ident, NewTable.of(columns, partitions, properties), true);
+    return stage(ident, TableDefinition.of(columns, partitions, properties), true);
   }
 
   @Override public StagedTable stageCreateOrReplace(Identifier ident, Column[] columns,
       Transform[] partitions, Map<String, String> properties) throws NoSuchNamespaceException {
-    return stage(ident, NewTable.of(columns, partitions, properties), true);
+    return stage(ident, TableDefinition.of(columns, partitions, properties), true);
   }
 
-  private Table createTable(Identifier ident, NewTable table) throws NoSuchNamespaceException {
+  private Table createTable(Identifier ident, TableDefinition table)
+      throws NoSuchNamespaceException {
     StagedLanceTable created = stage(ident, table, false);
     created.commitStagedChanges();
     return created;
   }
 
-  private StagedLanceTable stage(Identifier ident, NewTable table, boolean replaces)
+  private StagedLanceTable stage(Identifier ident, TableDefinition table, boolean replaces)
       throws NoSuchNamespaceException {
-    ClusterColumns.check(table);
+    ClusteringColumns.check(table);
     String provider = table.properties().getOrDefault(TableCatalog.PROP_PROVIDER, "lance");
     if (!provider.equalsIgnoreCase("lance") && !isDefault(provider)) {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] the tables of the "
           + "catalog " + name + " are Lance tables\n  hint: leave out USING " + provider);
     }
-    CaseInsensitiveStringMap given = Options.with(
+    CaseInsensitiveStringMap tableOptions = Options.with(
         new CaseInsensitiveStringMap(table.properties()), TableCatalog.PROP_PROVIDER, "lance");
-    NamedRequest asked = requestFor(ident);
-    String location = Options.ofTable(given).get("path");
+    TableRequest request = requestFor(ident);
+    String location = Options.ofTable(tableOptions).get("path");
     if (isPath(ident) && location != null && !Options.isSamePath(location, ident.name())) {
       throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] a table that is named by its "
           + "path lies there, and not in " + location + "\n  at: " + ident.name()
           + "\n  hint: leave out LOCATION and the option path");
     }
-    CaseInsensitiveStringMap at = isPath(ident) ? asked.options() : Options.merge(options,
-        Python.declare(asked, location, ident.namespace()));
-    Runnable made = isPath(ident) ? () -> {}
-        : () -> Python.register(asked, at.get("path"));
-    return new StagedLanceTable(Options.with(Options.merge(at, Options.ofTable(given)),
-        "path", at.get("path")), table.columns(), table, replaces, made, () -> {});
+    CaseInsensitiveStringMap resolvedOptions = isPath(ident) ? request.options()
+        : Options.merge(options, Python.declare(request, location, ident.namespace()));
+    Runnable register = isPath(ident) ? () -> {}
+        : () -> Python.register(request, resolvedOptions.get("path"));
+    return new StagedLanceTable(
+        Options.with(Options.merge(resolvedOptions, Options.ofTable(tableOptions)),
+            "path", resolvedOptions.get("path")), table.columns(), table, replaces, register, () -> {});
   }
 
   /** Writers of DataFrames and streams set the session's default provider if the user sets none. */
   private static boolean isDefault(String provider) {
     return provider.equals(SQLConf.get().defaultDataSourceName())
-        && (Callers.areIn("DataFrameWriter") || Callers.areIn("DataStreamWriter"));
+        && (CallStack.contains("DataFrameWriter") || CallStack.contains("DataStreamWriter"));
   }
 
   @Override
   public Table alterTable(Identifier ident, TableChange... changes) throws NoSuchTableException {
     AlterTable.run(requestFor(ident), changes);
-    return AlterTable.altered(() -> {
-      NamedTable altered = load(ident, Map.of());
-      CachedTables.refresh(altered.options());
-      return altered;
+    return AlterTable.loadAltered(() -> {
+      LanceCatalogTable table = load(ident, Map.of());
+      CachedTables.refresh(table.options());
+      return table;
     });
   }
 
@@ -247,10 +253,10 @@ public class LanceCatalog
   }
 
   /** Refuse to drop a table by path: no catalog owns it, and a typo would remove a folder. */
-  private static void refusePath(Identifier ident, String done, String hint) {
+  private static void refusePath(Identifier ident, String action, String hint) {
     if (isPath(ident)) {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] a table that is named "
-          + "by its path is not " + done + "\n  at: " + ident.name() + "\n  hint: " + hint);
+          + "by its path is not " + action + "\n  at: " + ident.name() + "\n  hint: " + hint);
     }
   }
 

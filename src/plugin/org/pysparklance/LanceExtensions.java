@@ -3,8 +3,8 @@ package org.pysparklance;
 import org.apache.spark.SparkConf;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
+import org.pysparklance.python.ActiveQuery;
 import org.pysparklance.python.Plugin;
-import org.pysparklance.python.Running;
 import org.pysparklance.rules.SessionExtensions;
 import scala.runtime.BoxedUnit;
 
@@ -15,7 +15,7 @@ import scala.runtime.BoxedUnit;
  */
 public final class LanceExtensions implements SparkSessionExtensionsProvider {
   @Override public BoxedUnit apply(SparkSessionExtensions extensions) {
-    SparkConf settings = Running.context().conf();
+    SparkConf settings = ActiveQuery.context().conf();
     if (Plugin.isOn(settings.get(Plugin.SETTING, null))) {
       settings.setIfMissing("spark.sql.catalog.lance", "org.pysparklance.LanceCatalog");
       SessionExtensions.inject(extensions, LanceSessionCatalog::new);

@@ -10,9 +10,9 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.CachedTables;
-import org.pysparklance.catalog.ClusterColumns;
+import org.pysparklance.catalog.ClusteringColumns;
 import org.pysparklance.catalog.LanceTable;
-import org.pysparklance.compat.Callers;
+import org.pysparklance.compat.CallStack;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Plugin;
@@ -27,8 +27,8 @@ import scala.jdk.javaapi.CollectionConverters;
 public class LanceSource implements TableProvider, DataSourceRegister, CreatableRelationProvider {
   private static final String SAVE = "_lance.save";
 
-  private Description described;
-  private boolean asked;
+  private Description description;
+  private boolean isInferred;
 
   /** Spark calls this for all sources, whichever it looks up. */
   @Override public String shortName() { return Plugin.isOn() ? "lance" : Plugin.HIDDEN_NAME; }
@@ -37,38 +37,38 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   @Override public StructType inferSchema(CaseInsensitiveStringMap options) {
     SessionRules.addToSession();
-    asked = true;
+    isInferred = true;
     if (options.containsKey(CachedTables.REFRESH)) {
       CachedTables.refresh(options);
-      described = CachedTables.nothing();
+      description = CachedTables.emptyDescription();
     } else {
-      described = Python.describe(tableOptions(options));
+      description = Python.describe(tableOptions(options));
     }
-    return described.schema();
+    return description.schema();
   }
 
   @Override public Transform[] inferPartitioning(CaseInsensitiveStringMap options) {
-    asked = true;
+    isInferred = true;
     return new Transform[0];
   }
 
   @Override
-  public Table getTable(StructType schema, Transform[] parts, Map<String, String> properties) {
+  public Table getTable(StructType schema, Transform[] partitions, Map<String, String> properties) {
     SessionRules.addToSession();
     boolean inCatalog = properties.containsKey(TableCatalog.PROP_PROVIDER);
-    ClusterColumns.check(parts, inCatalog);
+    ClusteringColumns.check(partitions, inCatalog);
     CaseInsensitiveStringMap options = tableOptions(new CaseInsensitiveStringMap(properties));
     boolean isView = properties.containsKey(Options.OF_VIEW);
-    if (described != null) {
-      return new LanceTable(options, described.schema(), described, false, isView);
+    if (description != null) {
+      return new LanceTable(options, description.schema(), description, false, isView);
     }
     if (inCatalog) {
       return catalogTable(schema, options);
     }
-    if (asked && Callers.areIn("DataStreamWriter")) {
+    if (isInferred && CallStack.contains("DataStreamWriter")) {
       return new LanceTable(options, schema, null, true);
     }
-    if (asked) {
+    if (isInferred) {
       return new LanceTable(options, schema, Python.describe(options, schema), false, isView);
     }
     // Only DataFrameWriter.save() loads a table without its schema or partitioning. Spark only
@@ -78,8 +78,8 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
         ? new LanceTable(options, schema, null, true) : new Unwritable(schema);
   }
 
-  private static CaseInsensitiveStringMap tableOptions(CaseInsensitiveStringMap given) {
-    return Options.without(Options.ofTable(given), Options.OF_VIEW);
+  private static CaseInsensitiveStringMap tableOptions(CaseInsensitiveStringMap options) {
+    return Options.without(Options.ofTable(options), Options.OF_VIEW);
   }
 
   private Table catalogTable(StructType schema, CaseInsensitiveStringMap options) {
@@ -91,7 +91,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   /** Whether a statement declares the columns of the table as SHOW CREATE TABLE prints them. */
   private static boolean isDeclared(StructType schema, Description found) {
-    return schema.sameType(CharVarcharUtils.getRawSchema(found.written()));
+    return schema.sameType(CharVarcharUtils.getRawSchema(found.writeSchema()));
   }
 
   /** {@code df.write.format("lance").save(…)} in every mode. */
@@ -99,19 +99,19 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
       scala.collection.immutable.Map<String, String> parameters, Dataset<Row> data) {
     SessionRules.addToSession();
     Map<String, String> options = new HashMap<>(CollectionConverters.asJava(parameters));
-    ClusterColumns.takeFromSave(options);
-    boolean creates = mode == SaveMode.ErrorIfExists || mode == SaveMode.Ignore;
-    CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
+    ClusteringColumns.moveSaveOption(options);
+    boolean isCreation = mode == SaveMode.ErrorIfExists || mode == SaveMode.Ignore;
+    CaseInsensitiveStringMap writeOptions = new CaseInsensitiveStringMap(options);
     if (mode == SaveMode.ErrorIfExists) {
-      Python.absent(given);
+      Python.checkAbsent(writeOptions);
     }
-    if (mode != SaveMode.Ignore || !Python.exists(given)) {
+    if (mode != SaveMode.Ignore || !Python.exists(writeOptions)) {
       options.put(SAVE, "true");
-      if (creates) {
+      if (isCreation) {
         options.put(Options.CREATE, "true");
       }
       data.write().format(LanceSource.class.getName())
-          .mode(creates ? SaveMode.Append : mode).options(options).save();
+          .mode(isCreation ? SaveMode.Append : mode).options(options).save();
     }
     // The result of a save, which Spark does not read.
     return new BaseRelation() {

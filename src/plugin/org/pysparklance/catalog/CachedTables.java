@@ -8,9 +8,9 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.compat.CachedPlans;
+import org.pysparklance.python.ActiveQuery;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
-import org.pysparklance.python.Running;
 import org.slf4j.LoggerFactory;
 
 /**
@@ -24,7 +24,7 @@ public final class CachedTables {
   private CachedTables() {}
 
   /** Refreshes all cached relations of the table at a path. */
-  public static void refresh(CaseInsensitiveStringMap written) {
+  public static void refresh(CaseInsensitiveStringMap options) {
     try {
       SparkSession session = SparkSession.active();
       var cache = session.sharedState().cacheManager();
@@ -32,7 +32,8 @@ public final class CachedTables {
         return;
       }
       for (LogicalPlan plan : CachedPlans.of(cache)) {
-        List<LanceTable> stale = tables(plan).stream().filter(one -> one.shows(written)).toList();
+        List<LanceTable> stale =
+            tables(plan).stream().filter(one -> one.isChangedBy(options)).toList();
         if (!stale.isEmpty()) {
           stale.forEach(LanceTable::forgetVersion);
           cache.recacheByPlan(session, plan);
@@ -46,18 +47,18 @@ public final class CachedTables {
   }
 
   private static List<LanceTable> tables(LogicalPlan plan) {
-    List<LanceTable> found = new ArrayList<>();
-    for (LogicalPlan leaf : Running.leaves(plan)) {
+    List<LanceTable> tables = new ArrayList<>();
+    for (LogicalPlan leaf : ActiveQuery.leaves(plan)) {
       if (leaf instanceof DataSourceV2Relation relation
           && relation.table() instanceof LanceTable table) {
-        found.add(table);
+        tables.add(table);
       }
     }
-    return found;
+    return tables;
   }
 
   /** The empty result of a read that only refreshes. */
-  public static Description nothing() {
+  public static Description emptyDescription() {
     return Description.nothing(new StructType().add("refreshed", "boolean"));
   }
 }

@@ -25,7 +25,7 @@ import scala.runtime.AbstractFunction1;
  */
 public final class ContainsTokens implements ScalarFunction<Boolean> {
   public static final String NAME = "contains_tokens";
-  private static final ContainsTokens ONLY = new ContainsTokens();
+  private static final ContainsTokens INSTANCE = new ContainsTokens();
 
   private static final class Builder extends AbstractFunction1<Seq<Expression>, Expression> {
     @Override public Expression apply(Seq<Expression> arguments) {
@@ -34,7 +34,7 @@ public final class ContainsTokens implements ScalarFunction<Boolean> {
             "[LANCE_INVALID_INPUT] contains_tokens does not accept " + arguments.size()
             + " arguments\n  hint: as in contains_tokens(body, 'lazy dog')");
       }
-      return new ApplyFunctionExpression(ONLY, arguments);
+      return new ApplyFunctionExpression(INSTANCE, arguments);
     }
   }
 
@@ -46,11 +46,11 @@ public final class ContainsTokens implements ScalarFunction<Boolean> {
 
   /** For a session that runs already. */
   public static void addTo(SparkSession session) {
-    var known = session.sessionState().functionRegistry();
+    var registry = session.sessionState().functionRegistry();
     // Since 4.3 names are of three parts here, which none of the older releases knows.
-    if (CollectionConverters.asJava(known.listFunction()).stream()
+    if (CollectionConverters.asJava(registry.listFunction()).stream()
         .noneMatch(one -> one.funcName().equals(NAME))) {
-      known.createOrReplaceTempFunction(NAME, new Builder(), "built-in");
+      registry.createOrReplaceTempFunction(NAME, new Builder(), "built-in");
     }
   }
 
@@ -68,31 +68,31 @@ public final class ContainsTokens implements ScalarFunction<Boolean> {
     UTF8String text = row.isNullAt(0) ? null : row.getUTF8String(0);
     UTF8String words = row.isNullAt(1) ? null : row.getUTF8String(1);
     return text == null || words == null ? null
-        : words(text.toString()).containsAll(words(words.toString()));
+        : splitWords(text.toString()).containsAll(splitWords(words.toString()));
   }
 
   /** Runs of characters that are Alphabetic, or numbers. */
-  private static Set<String> words(String text) {
-    Set<String> found = new HashSet<>();
+  private static Set<String> splitWords(String text) {
+    Set<String> words = new HashSet<>();
     int start = -1;
-    for (int at = 0; at <= text.length(); ) {
-      int character = at < text.length() ? text.codePointAt(at) : ' ';
-      if (!isAlphanumeric(character)) {
+    for (int index = 0; index <= text.length(); ) {
+      int codePoint = index < text.length() ? text.codePointAt(index) : ' ';
+      if (!isAlphanumeric(codePoint)) {
         if (start >= 0) {
-          found.add(text.substring(start, at));
+          words.add(text.substring(start, index));
         }
         start = -1;
       } else if (start < 0) {
-        start = at;
+        start = index;
       }
-      at += Character.charCount(character);
+      index += Character.charCount(codePoint);
     }
-    return found;
+    return words;
   }
 
-  private static boolean isAlphanumeric(int character) {
-    int kind = Character.getType(character);
-    return Character.isAlphabetic(character) || kind == Character.DECIMAL_DIGIT_NUMBER
-        || kind == Character.LETTER_NUMBER || kind == Character.OTHER_NUMBER;
+  private static boolean isAlphanumeric(int codePoint) {
+    int category = Character.getType(codePoint);
+    return Character.isAlphabetic(codePoint) || category == Character.DECIMAL_DIGIT_NUMBER
+        || category == Character.LETTER_NUMBER || category == Character.OTHER_NUMBER;
   }
 }

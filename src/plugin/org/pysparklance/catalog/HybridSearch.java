@@ -17,9 +17,9 @@ final class HybridSearch extends SearchFunction {
 
   @Override Column order(Column score) { return score.desc(); }
 
-  @Override boolean isOne(ObjectNode given) { return true; }
+  @Override boolean isSingleQuery(ObjectNode arguments) { return true; }
 
-  @Override List<String> added() { return List.of("_score", "_text_score", "_distance"); }
+  @Override List<String> addedColumns() { return List.of("_score", "_text_score", "_distance"); }
 
-  @Override void complete(ObjectNode given) { given.put("hybrid", true); }
+  @Override void addArguments(ObjectNode arguments) { arguments.put("hybrid", true); }
 }

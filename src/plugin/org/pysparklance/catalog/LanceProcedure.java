@@ -38,20 +38,21 @@ public record LanceProcedure(Catalog catalog, String name, Responses.Procedure f
     default CaseInsensitiveStringMap pathOptions() { return CaseInsensitiveStringMap.empty(); }
 
     @Override default UnboundProcedure loadProcedure(Identifier ident) {
-      Responses.Procedure found = all(ident.namespace()).get(ident.name().toLowerCase(Locale.ROOT));
-      if (found == null) {
+      String name = ident.name().toLowerCase(Locale.ROOT);
+      Responses.Procedure procedure = all(ident.namespace()).get(name);
+      if (procedure == null) {
         // Python suggests similar names. Spark would not show the message of another error.
-        Python.noProcedure(ident.toString());
+        Python.raiseNoProcedure(ident.toString());
       }
-      return new LanceProcedure(this, ident.name().toLowerCase(Locale.ROOT), found);
+      return new LanceProcedure(this, name, procedure);
     }
 
     /** Since Spark 4.1, which has SHOW PROCEDURES. */
     default Identifier[] listProcedures(String[] namespace) {
-      List<Identifier> found = new ArrayList<>();
+      List<Identifier> identifiers = new ArrayList<>();
       all(namespace).keySet().forEach(
-          one -> found.add(Identifier.of(new String[] {"system"}, one)));
-      return found.toArray(Identifier[]::new);
+          one -> identifiers.add(Identifier.of(new String[] {"system"}, one)));
+      return identifiers.toArray(Identifier[]::new);
     }
 
     private static Map<String, Responses.Procedure> all(String[] namespace) {
@@ -62,7 +63,7 @@ public record LanceProcedure(Catalog catalog, String name, Responses.Procedure f
 
   @Override public String description() { return facts.description(); }
 
-  @Override public BoundProcedure bind(StructType given) { return this; }
+  @Override public BoundProcedure bind(StructType arguments) { return this; }
 
   @Override public boolean isDeterministic() { return false; }
 
@@ -76,21 +77,21 @@ public record LanceProcedure(Catalog catalog, String name, Responses.Procedure f
   private StructField[] fields() { return facts.parameters().fields(); }
 
   @Override public Iterator<Scan> call(InternalRow input) {
-    ObjectNode given = Python.JSON.createObjectNode();
+    ObjectNode arguments = Python.JSON.createObjectNode();
     for (int i = 0; i < fields().length; i++) {
       if (!input.isNullAt(i)) {
-        given.put(fields()[i].name(), text(input, i, fields()[i].dataType()));
+        arguments.put(fields()[i].name(), text(input, i, fields()[i].dataType()));
       }
     }
     SparkSession session = SparkSession.active();
-    CaseInsensitiveStringMap of = optionsOf(session, given.path("table").asText());
-    Responses.Result reply = run(session, of, name, given);
+    CaseInsensitiveStringMap tableOptions = optionsOf(session, arguments.path("table").asText());
+    Responses.Result response = run(session, tableOptions, name, arguments);
     if (facts.rewrites()) {
-      CachedTables.refresh(of);
+      CachedTables.refresh(tableOptions);
     }
-    DataType rows = ArrayType.apply(DataType.fromJson(reply.schema()));
+    DataType rows = ArrayType.apply(DataType.fromJson(response.schema()));
     Dataset<?> result = (Dataset<?>) session.range(0, 1, 1, 1).select(functions.inline(
-        functions.from_json(functions.lit(reply.rows()), rows)));
+        functions.from_json(functions.lit(response.rows()), rows)));
     return List.<Scan>of(new LanceScan.LocalRows(result.schema(),
         result.queryExecution().executedPlan().executeCollect(), name)).iterator();
   }
@@ -110,17 +111,18 @@ public record LanceProcedure(Catalog catalog, String name, Responses.Procedure f
   /** Runs a procedure in Python, and its tasks on executors; returns the response. */
   static Responses.Result run(SparkSession session, CaseInsensitiveStringMap table, String name,
       JsonNode arguments) {
-    Responses.Result reply = Python.procedure(table, name, arguments, List.of());
-    while (reply.state() != null) {
-      CaseInsensitiveStringMap work =
-          Options.with(table, "_lance.state", reply.state());
-      reply = Python.procedure(work, name, arguments, runTasks(session, work, reply.title()));
+    Responses.Result result = Python.procedure(table, name, arguments, List.of());
+    while (result.state() != null) {
+      CaseInsensitiveStringMap taskOptions =
+          Options.with(table, "_lance.state", result.state());
+      result = Python.procedure(
+          taskOptions, name, arguments, runTasks(session, taskOptions, result.title()));
     }
-    return reply;
+    return result;
   }
 
   /** Runs the tasks on executors, described by {@code title} unless the user described the job. */
-  private static List<String> runTasks(SparkSession session, CaseInsensitiveStringMap work,
+  private static List<String> runTasks(SparkSession session, CaseInsensitiveStringMap taskOptions,
       String title) {
     SparkContext context = session.sparkContext();
     boolean isDescribed = context.getLocalProperty(DESCRIPTION) != null;
@@ -128,7 +130,7 @@ public record LanceProcedure(Catalog catalog, String name, Responses.Procedure f
       if (!isDescribed) {
         context.setLocalProperty(DESCRIPTION, title);
       }
-      return session.read().format(Python.SOURCE).options(work.asCaseSensitiveMap()).load()
+      return session.read().format(Python.SOURCE).options(taskOptions.asCaseSensitiveMap()).load()
           .as(Encoders.STRING()).collectAsList();
     } finally {
       if (!isDescribed) {
@@ -151,13 +153,15 @@ public record LanceProcedure(Catalog catalog, String name, Responses.Procedure f
     if (table.contains("/") && !isName(session, table)) {
       return Options.with(catalog.pathOptions(), "path", table);
     }
-    String here = catalog.name() + "." + table;
-    boolean isHere = !session.catalog().currentCatalog().equals(catalog.name())
-        && session.catalog().tableExists(here);
-    LogicalPlan plan = session.table(isHere ? here : table).queryExecution().analyzed();
+    String qualifiedName = catalog.name() + "." + table;
+    boolean isInCatalog = !session.catalog().currentCatalog().equals(catalog.name())
+        && session.catalog().tableExists(qualifiedName);
+    LogicalPlan plan = session.table(isInCatalog ? qualifiedName : table)
+        .queryExecution().analyzed();
     for (LogicalPlan leaf : CollectionConverters.asJava(plan.collectLeaves())) {
-      if (leaf instanceof DataSourceV2Relation found && found.table() instanceof LanceTable own) {
-        return own.options();
+      if (leaf instanceof DataSourceV2Relation relation
+          && relation.table() instanceof LanceTable lanceTable) {
+        return lanceTable.options();
       }
     }
     throw new UnsupportedOperationException(

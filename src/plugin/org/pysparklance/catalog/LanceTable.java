@@ -13,16 +13,16 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.*;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.pysparklance.python.Creation;
+import org.pysparklance.python.ActiveQuery;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.python.Python;
-import org.pysparklance.python.Running;
+import org.pysparklance.python.TableCreation;
 import org.pysparklance.read.LanceScan;
 import org.pysparklance.read.LanceScanBuilder;
+import org.pysparklance.write.LanceRowLevelOperation;
 import org.pysparklance.write.LanceWrite;
-import org.pysparklance.write.RowChange;
 import org.pysparklance.write.WriteTarget;
 
 /**
@@ -38,79 +38,81 @@ public class LanceTable
   private final CaseInsensitiveStringMap options;
   private final StructType schema;
   private final boolean mayBeMissing;
-  private final boolean follows;
-  private Description described;
-  private String foundFor;
+  private final boolean readsNewest;
+  private Description description;
+  private String executionId;
 
   /**
-   * @param described the version to read; null to resolve it when it is needed
+   * @param description the version to read; null to resolve it when it is needed
    * @param mayBeMissing whether the table may not exist yet, which reads as an empty table
    */
-  public LanceTable(CaseInsensitiveStringMap options, StructType schema, Description described,
+  public LanceTable(CaseInsensitiveStringMap options, StructType schema, Description description,
       boolean mayBeMissing) {
-    this(options, schema, described, mayBeMissing, false);
+    this(options, schema, description, mayBeMissing, false);
   }
 
-  /** With {@code follows}, as for a view, every query reads the newest version. */
-  public LanceTable(CaseInsensitiveStringMap options, StructType schema, Description described,
-      boolean mayBeMissing, boolean follows) {
+  /** With {@code readsNewest}, as for a view, every query reads the newest version. */
+  public LanceTable(CaseInsensitiveStringMap options, StructType schema, Description description,
+      boolean mayBeMissing, boolean readsNewest) {
     this.options = options;
     this.schema = schema;
-    this.described = described;
+    this.description = description;
     this.mayBeMissing = mayBeMissing;
-    this.follows = follows && !Options.isOfThePast(options);
+    this.readsNewest = readsNewest && !Options.isTimeTravel(options);
   }
 
   @Override public CaseInsensitiveStringMap options() { return options; }
 
-  @Override public Creation creation() { return null; }
+  @Override public TableCreation creation() { return null; }
 
   /** Whether a write with these options changes the rows that this table shows. */
-  public boolean shows(CaseInsensitiveStringMap written) {
-    return followsTable() && !Options.isOfThePast(options)
-        && Options.isSamePath(options.getOrDefault("path", ""), written.getOrDefault("path", ""))
-        && branch(options).equals(branch(written));
+  public boolean isChangedBy(CaseInsensitiveStringMap writeOptions) {
+    return readsNewestVersion() && !Options.isTimeTravel(options)
+        && Options.isSamePath(options.getOrDefault("path", ""),
+        writeOptions.getOrDefault("path", ""))
+        && branch(options).equals(branch(writeOptions));
   }
 
   /** Whether each query reads the newest version, as for a view or a name, but not a DataFrame. */
-  protected boolean followsTable() { return follows; }
+  protected boolean readsNewestVersion() { return readsNewest; }
 
-  private static String branch(CaseInsensitiveStringMap given) {
-    return given.getOrDefault("branch", "main");
+  private static String branch(CaseInsensitiveStringMap options) {
+    return options.getOrDefault("branch", "main");
   }
 
   /** All scans of one query see the same version. */
-  private synchronized Description newest() {
-    String running = follows ? Running.id() : null;
-    if (follows && (running == null || !running.equals(foundFor))) {
-      described = null;
-      foundFor = running;
+  private synchronized Description loadNewest() {
+    String execution = readsNewest ? ActiveQuery.executionId() : null;
+    if (readsNewest && (execution == null || !execution.equals(executionId))) {
+      description = null;
+      executionId = execution;
     }
-    return described();
+    return loadDescription();
   }
 
   /** The columns of the schema that Spark shows. */
   @Override public StructType read(Description found) { return schema; }
 
-  @Override public synchronized Description described() {
-    if (described == null) {
-      described = mayBeMissing ? Python.find(options) : Python.describe(options);
+  @Override public synchronized Description loadDescription() {
+    if (description == null) {
+      description = mayBeMissing ? Python.find(options) : Python.describe(options);
     }
-    return described;
+    return description;
   }
 
   /** Whether both show the same version, or neither a known one. */
-  protected boolean showsVersionOf(LanceTable other) {
-    Description one = known();
-    Description two = other.known();
-    return one == null || two == null ? one == two
-        : one.version().equals(two.version()) && Objects.equals(one.base(), two.base());
+  protected boolean hasSameVersion(LanceTable other) {
+    Description version = cachedDescription();
+    Description otherVersion = other.cachedDescription();
+    return version == null || otherVersion == null ? version == otherVersion
+        : version.version().equals(otherVersion.version())
+        && Objects.equals(version.base(), otherVersion.base());
   }
 
-  private synchronized Description known() { return described; }
+  private synchronized Description cachedDescription() { return description; }
 
   /** Makes the next scan see the newest version. */
-  @Override public synchronized void forgetVersion() { described = null; }
+  @Override public synchronized void forgetVersion() { description = null; }
 
   /** Makes the next scan, and cached relations, see the version that this object committed. */
   @Override public void onCommitted() {
@@ -130,60 +132,61 @@ public class LanceTable
   }
 
   /** Without columns that options add: Spark 4.1 resolves columns of streams by position. */
-  private StructType shown(StructType columns) {
+  private StructType pruneToSchema(StructType columns) {
     List<String> names = List.of(schema.fieldNames());
     return new StructType(Arrays.stream(columns.fields())
         .filter(one -> names.contains(one.name())).toArray(StructField[]::new));
   }
 
-  @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
-    CaseInsensitiveStringMap all = Options.merge(options, more);
-    Description found = all.equals(options) ? newest() : Python.describe(all);
-    return found != null ? new LanceScanBuilder(found, shown(read(found)), all)
+  @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap scanOptions) {
+    CaseInsensitiveStringMap all = Options.merge(options, scanOptions);
+    Description found = all.equals(options) ? loadNewest() : Python.describe(all);
+    return found != null ? new LanceScanBuilder(found, pruneToSchema(read(found)), all)
         : () -> new LanceScan.LocalRows(schema, new InternalRow[0], "lance, no rows yet");
   }
 
   @Override public LanceWrite newWriteBuilder(LogicalWriteInfo info) {
     CaseInsensitiveStringMap all = Options.merge(options, info.options());
-    return new LanceWrite(this, all, info, described);
+    return new LanceWrite(this, all, info, description);
   }
 
   /** The columns with blobs, and the types that writes accept for them. */
   public Map<String, DataType> blobs() {
-    Description found = described();
+    Description found = loadDescription();
     return found == null ? Map.of() : found.blobs();
   }
 
   /** The table, reading some more blob columns as binary. */
-  public LanceTable withBytes(List<String> columns) {
-    Description found = newest().withBytes(columns);
-    String before = options.getOrDefault("blobColumns", "");
+  public LanceTable withBinaryBlobs(List<String> columns) {
+    Description found = loadNewest().withBinaryBlobs(columns);
+    String blobColumns = options.getOrDefault("blobColumns", "");
     String all = Stream.concat(
         columns.stream().map(one -> "`" + one.replace("`", "``") + "`"),
-        Stream.of(before).filter(one -> !one.isBlank())).collect(Collectors.joining(","));
+        Stream.of(blobColumns).filter(one -> !one.isBlank())).collect(Collectors.joining(","));
     LanceTable table = new LanceTable(
-        Options.with(options, "blobColumns", all), shown(found.schema()), found, false, followsTable());
-    table.foundFor = foundFor;
+        Options.with(options, "blobColumns", all), pruneToSchema(found.schema()), found, false,
+        readsNewestVersion());
+    table.executionId = executionId;
     return table;
   }
 
   @Override public MetadataColumn[] metadataColumns() {
-    Description found = described();
-    return found == null ? new MetadataColumn[0] : found.lineage().stream()
+    Description found = loadDescription();
+    return found == null ? new MetadataColumn[0] : found.lineageColumns().stream()
         .map(LineageColumn::new).toArray(MetadataColumn[]::new);
   }
 
   @Override public boolean canRenameConflictingMetadataColumns() { return true; }
 
   @Override public boolean canDeleteWhere(Predicate[] predicates) {
-    Description found = newest();
-    boolean all = Arrays.stream(predicates).allMatch(AlwaysTrue.class::isInstance);
-    return found == null || (all || Math.abs(found.rows()) <= SMALL_ROW_COUNT)
+    Description found = loadNewest();
+    boolean isTruncate = Arrays.stream(predicates).allMatch(AlwaysTrue.class::isInstance);
+    return found == null || (isTruncate || Math.abs(found.rows()) <= SMALL_ROW_COUNT)
         && new PredicateJson(found).all(predicates) != null;
   }
 
   @Override public void deleteWhere(Predicate[] predicates) {
-    Description found = newest();
+    Description found = loadNewest();
     if (found != null) {
       Python.delete(options, new PredicateJson(found).all(predicates),
           Arrays.stream(predicates).map(Predicate::toString).collect(Collectors.joining(" AND ")));
@@ -193,28 +196,29 @@ public class LanceTable
 
   @Override
   public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
-    if (Options.isOfThePast(options)) {
+    if (Options.isTimeTravel(options)) {
       throw new UnsupportedOperationException(
           "[LANCE_INVALID_INPUT] an older version of a table cannot be changed\n  hint: leave out "
-              + String.join(", ", Options.OF_THE_PAST));
+              + String.join(", ", Options.TIME_TRAVEL));
     }
-    if (described() == null || described().lineage().isEmpty()) {  // Python refuses the latter
-      Python.create(options, schema, Creation.PLAIN);
+    // Python refuses a table without lineage columns.
+    if (loadDescription() == null || loadDescription().lineageColumns().isEmpty()) {
+      Python.create(options, schema, TableCreation.PLAIN);
     }
-    Description found = described();
-    return () -> new RowChange(this, found, info.command());
+    Description found = loadDescription();
+    return () -> new LanceRowLevelOperation(this, found, info.command());
   }
 
   @Override public void createIndex(String name, NamedReference[] columns,
-      Map<NamedReference, Map<String, String>> ofColumns, Map<String, String> properties) {
-    TableIndices.create(this, name, columns, ofColumns, properties);
+      Map<NamedReference, Map<String, String>> columnProperties, Map<String, String> properties) {
+    TableIndices.create(this, name, columns, columnProperties, properties);
   }
 
   @Override public void dropIndex(String name) { TableIndices.drop(this, name); }
 
   @Override public boolean indexExists(String name) { return TableIndices.has(this, name); }
 
-  @Override public TableIndex[] listIndexes() { return TableIndices.all(this); }
+  @Override public TableIndex[] listIndexes() { return TableIndices.list(this); }
 
   /** A hidden column that {@code SELECT *} leaves out. */
   record LineageColumn(String name) implements MetadataColumn {

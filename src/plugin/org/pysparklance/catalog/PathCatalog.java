@@ -18,7 +18,7 @@ public interface PathCatalog extends LanceProcedure.Catalog {
     var parts = CollectionConverters.asScala(List.of(name)).toSeq();
     var found = session.sessionState().analyzer().CatalogAndNamespace().unapply(parts).get();
     // Without a catalog of this name, it is a namespace of the current one.
-    return found._2().isEmpty() && found._1() instanceof PathCatalog own
-        ? Optional.of(own) : Optional.empty();
+    return found._2().isEmpty() && found._1() instanceof PathCatalog catalog
+        ? Optional.of(catalog) : Optional.empty();
   }
 }

@@ -15,21 +15,21 @@ import org.pysparklance.python.Description;
  */
 public final class PrimaryKeys {
   /** Metadata key of a new column: its position in the primary key, from 1 on. */
-  private static final String PLACE = "lance.primary_key";
+  private static final String POSITION = "lance.primary_key";
 
   private PrimaryKeys() {}
 
   /** The columns of a new table, with their positions in its key. */
-  public static StructType marked(StructType columns, List<Constraint> constraints) {
+  public static StructType withKeyPositions(StructType columns, List<Constraint> constraints) {
     StructField[] fields = columns.fields().clone();
     for (Constraint one : constraints) {
-      long place = 0;
+      long position = 0;
       for (String name : columnsOf(one)) {
-        int found = indexOf(columns, name);
-        Metadata marked = new MetadataBuilder().withMetadata(fields[found].metadata())
-            .putLong(PLACE, ++place).build();
-        StructField old = fields[found];
-        fields[found] = new StructField(old.name(), old.dataType(), old.nullable(), marked);
+        int index = indexOf(columns, name);
+        Metadata metadata = new MetadataBuilder().withMetadata(fields[index].metadata())
+            .putLong(POSITION, ++position).build();
+        StructField field = fields[index];
+        fields[index] = new StructField(field.name(), field.dataType(), field.nullable(), metadata);
       }
     }
     return new StructType(fields);
@@ -38,8 +38,8 @@ public final class PrimaryKeys {
   private static int indexOf(StructType columns, String name) {
     List<String> names = List.of(columns.fieldNames());
     int exact = names.indexOf(name);
-    for (int at = 0; exact < 0 && at < names.size(); at++) {
-      exact = names.get(at).equalsIgnoreCase(name) ? at : exact;
+    for (int i = 0; exact < 0 && i < names.size(); i++) {
+      exact = names.get(i).equalsIgnoreCase(name) ? i : exact;
     }
     if (exact < 0) {
       throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the primary key names "
@@ -80,19 +80,19 @@ public final class PrimaryKeys {
   }
 
   /** Refuse a key for an existing table that is only registered: it would be ignored. */
-  public static void checkSame(Description there, List<Constraint> constraints) {
+  public static void checkSame(Description existing, List<Constraint> constraints) {
     for (Constraint one : constraints) {
-      if (!columnsOf(one).equals(there.primaryKey())) {
+      if (!columnsOf(one).equals(existing.primaryKey())) {
         throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the table already exists, "
-            + "without this primary key\n  at: " + there.root()
+            + "without this primary key\n  at: " + existing.root()
             + "\n  hint: leave out PRIMARY KEY, then ALTER TABLE … ADD CONSTRAINT");
       }
     }
   }
 
   /** Refuse constraints of other tables, which Spark's own catalog would silently drop. */
-  public static void refuseOfOthers(boolean areThere, Object name) {
-    if (areThere) {
+  public static void refuseForeignConstraints(boolean hasConstraints, Object name) {
+    if (hasConstraints) {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] constraints of " + name
           + ", which is no Lance table\n  hint: the catalog keeps the primary key of Lance tables");
     }

@@ -31,141 +31,143 @@ import scala.runtime.AbstractFunction1;
 
 /** A table function that searches a table: a read with an option that has its arguments. */
 abstract class SearchFunction extends AbstractFunction1<Seq<Expression>, LogicalPlan> {
-  private static final List<String> COUNTS = List.of("num_results", "limit", "k");
-  /** Those that are options of a read; Python knows the others. */
-  private static final List<String> OPTIONS = List.of("filter", "version", "tag", "branch");
+  private static final List<String> COUNT_ARGUMENTS = List.of("num_results", "limit", "k");
+  /** Arguments that are options of a read; Python parses the remaining ones. */
+  private static final List<String> READ_OPTIONS = List.of("filter", "version", "tag", "branch");
   private static final String ROW_ID = "_rowid";
 
   private final String name;
-  /** The names of arguments that are given by their places. */
-  private final List<String> places;
+  /** The names of positional arguments. */
+  private final List<String> positionalArguments;
   /** The option of a read that has the arguments. */
   private final String option;
   /** The column by which rows are ordered. */
   private final String score;
-  private final String exampleOfNamed;
-  private final String hintOfConstants;
+  private final String namedExample;
+  private final String constantsHint;
 
-  SearchFunction(String name, List<String> places, String option, String score,
-      String exampleOfNamed, String hintOfConstants) {
+  SearchFunction(String name, List<String> positionalArguments, String option, String score,
+      String namedExample, String constantsHint) {
     this.name = name;
-    this.places = places;
+    this.positionalArguments = positionalArguments;
     this.option = option;
     this.score = score;
-    this.exampleOfNamed = exampleOfNamed;
-    this.hintOfConstants = hintOfConstants;
+    this.namedExample = namedExample;
+    this.constantsHint = constantsHint;
   }
 
-  /** The order of the answer. */
+  /** The sort order of the rows. */
   abstract Column order(Column score);
 
-  /** Whether rows are of one query, so that they come in order. */
-  abstract boolean isOne(ObjectNode given);
+  /** Whether the rows belong to one query, so that they are sorted. */
+  abstract boolean isSingleQuery(ObjectNode arguments);
 
-  /** The columns of the answer that the table does not have. */
-  List<String> added() { return List.of(score); }
+  /** The result columns that the table does not have. */
+  List<String> addedColumns() { return List.of(score); }
 
   /** Adds the arguments that select the function. */
-  void complete(ObjectNode given) {}
+  void addArguments(ObjectNode arguments) {}
 
   /** For sessions that start with this jar. */
   final Tuple3<FunctionIdentifier, ExpressionInfo,
-      scala.Function1<Seq<Expression>, LogicalPlan>> injected() {
+      scala.Function1<Seq<Expression>, LogicalPlan>> registration() {
     return new Tuple3<>(new FunctionIdentifier(name),
         new ExpressionInfo(getClass().getName(), name), this);
   }
 
   /** For a session that runs already. */
   final void addTo(SparkSession session) {
-    var known = session.sessionState().tableFunctionRegistry();
+    var registry = session.sessionState().tableFunctionRegistry();
     // Since 4.3 names are of three parts here, which none of the older releases knows.
-    boolean isThere = CollectionConverters.asJava(known.listFunction()).stream()
+    boolean isRegistered = CollectionConverters.asJava(registry.listFunction()).stream()
         .anyMatch(one -> one.funcName().equals(name));
-    if (!isThere) {
-      known.createOrReplaceTempFunction(name, this, "built-in");
+    if (!isRegistered) {
+      registry.createOrReplaceTempFunction(name, this, "built-in");
     }
   }
 
-  @Override public LogicalPlan apply(Seq<Expression> arguments) {
-    ObjectNode given = named(CollectionConverters.asJava(arguments));
+  @Override public LogicalPlan apply(Seq<Expression> expressions) {
+    ObjectNode arguments = argumentsByName(CollectionConverters.asJava(expressions));
     Map<String, String> options = new HashMap<>(Map.of("_lance.of_sql", "true"));
-    String table = given.path("table").asText("");
-    boolean showsIds = given.path("with_row_id").asBoolean();
-    for (String name : OPTIONS) {
-      if (given.has(name)) {
-        options.put(name, given.get(name).asText());
+    String table = arguments.path("table").asText("");
+    boolean hasRowIds = arguments.path("with_row_id").asBoolean();
+    for (String name : READ_OPTIONS) {
+      if (arguments.has(name)) {
+        options.put(name, arguments.get(name).asText());
       }
     }
-    if (given.has("columns") && !given.get("columns").toString().equals("[\"*\"]")) {
+    if (arguments.has("columns") && !arguments.get("columns").toString().equals("[\"*\"]")) {
       List<String> columns = new ArrayList<>();
-      given.get("columns").forEach(one -> columns.add(one.asText()));
-      showsIds |= columns.remove(ROW_ID);
-      columns.removeAll(added());
+      arguments.get("columns").forEach(one -> columns.add(one.asText()));
+      hasRowIds |= columns.remove(ROW_ID);
+      columns.removeAll(addedColumns());
       columns.replaceAll(one -> "`" + one.replace("`", "``") + "`");
       // Of a read without any column Spark would know nothing.
       options.put("columns", columns.isEmpty() ? ROW_ID : String.join(",", columns));
     }
     options.put("metadataColumns", ROW_ID);
-    List.of("table", "columns", "with_row_id").forEach(given::remove);
-    OPTIONS.forEach(given::remove);
-    complete(given);
-    options.put(option, given.toString());
+    List.of("table", "columns", "with_row_id").forEach(arguments::remove);
+    READ_OPTIONS.forEach(arguments::remove);
+    addArguments(arguments);
+    options.put(option, arguments.toString());
     SparkSession session = SparkSession.active();
-    Dataset<Row> found = session.read().format(Python.SOURCE)
+    Dataset<Row> rows = session.read().format(Python.SOURCE)
         .options(Options.merge(optionsOf(session, table), options).asCaseSensitiveMap()).load();
-    int count = count(given);
-    if (isOne(given) && count > 0) {  // else Python refuses it
-      found = found.sort(order(column(score)), column(ROW_ID)).limit(count);
+    int count = count(arguments);
+    if (isSingleQuery(arguments) && count > 0) {  // else Python refuses it
+      rows = rows.sort(order(column(score)), column(ROW_ID)).limit(count);
     }
-    return (showsIds ? found : found.drop(ROW_ID)).queryExecution().analyzed();
+    return (hasRowIds ? rows : rows.drop(ROW_ID)).queryExecution().analyzed();
   }
 
   private static Column column(String name) { return functions.col(name); }
 
-  private static int count(ObjectNode given) {
-    return COUNTS.stream().filter(given::has).findFirst().map(one -> given.get(one).asInt())
+  private static int count(ObjectNode arguments) {
+    return COUNT_ARGUMENTS.stream().filter(arguments::has).findFirst()
+        .map(one -> arguments.get(one).asInt())
         .orElse(10);
   }
 
   /** The arguments by their names, those that are NULL left out. */
-  private ObjectNode named(List<Expression> arguments) {
-    ObjectNode given = Python.JSON.createObjectNode();
-    for (int i = 0; i < arguments.size(); i++) {
-      boolean isNamed = arguments.get(i) instanceof NamedArgumentExpression;
-      if (!isNamed && i >= places.size()) {
-        throw wrong(this.name + " takes " + String.join(", ", places) + " by their places",
-            "name the others, as in " + exampleOfNamed);
+  private ObjectNode argumentsByName(List<Expression> expressions) {
+    ObjectNode arguments = Python.JSON.createObjectNode();
+    for (int i = 0; i < expressions.size(); i++) {
+      boolean isNamed = expressions.get(i) instanceof NamedArgumentExpression;
+      if (!isNamed && i >= positionalArguments.size()) {
+        throw invalidInput(this.name + " takes " + String.join(", ", positionalArguments)
+            + " by their places",
+            "name the others, as in " + namedExample);
       }
       Expression value = isNamed
-          ? ((NamedArgumentExpression) arguments.get(i)).value() : arguments.get(i);
+          ? ((NamedArgumentExpression) expressions.get(i)).value() : expressions.get(i);
       if (value instanceof Alias variable) {
         value = variable.child();
       }
       String name = isNamed
-          ? ((NamedArgumentExpression) arguments.get(i)).key() : places.get(i);
+          ? ((NamedArgumentExpression) expressions.get(i)).key() : positionalArguments.get(i);
       if (!value.foldable()) {
-        throw wrong("the argument " + name + " of " + this.name + " is no constant",
-            hintOfConstants);
+        throw invalidInput("the argument " + name + " of " + this.name + " is no constant",
+            constantsHint);
       }
       JsonNode constant = json(value.eval(null), value.dataType());
-      if (!constant.isNull() && given.put(name.toLowerCase(Locale.ROOT), "") != null) {
-        given.set(name.toLowerCase(Locale.ROOT), constant);
+      if (!constant.isNull() && arguments.put(name.toLowerCase(Locale.ROOT), "") != null) {
+        arguments.set(name.toLowerCase(Locale.ROOT), constant);
       }
     }
-    if (!given.path("table").isTextual()) {
-      throw wrong(name + " has no table",
+    if (!arguments.path("table").isTextual()) {
+      throw invalidInput(name + " has no table",
           "the first argument is a path, or what SQL knows the table by");
     }
-    return given;
+    return arguments;
   }
 
   private static JsonNode json(Object value, DataType type) {
-    if (value instanceof ArrayData several && type instanceof ArrayType array) {
-      ArrayNode found = Python.JSON.createArrayNode();
-      for (Object one : several.toObjectArray(array.elementType())) {
-        found.add(json(one, array.elementType()));
+    if (value instanceof ArrayData array && type instanceof ArrayType arrayType) {
+      ArrayNode nodes = Python.JSON.createArrayNode();
+      for (Object one : array.toObjectArray(arrayType.elementType())) {
+        nodes.add(json(one, arrayType.elementType()));
       }
-      return found;
+      return nodes;
     }
     if (value == null || value instanceof Boolean || value instanceof Number) {
       return Python.JSON.valueToTree(value);
@@ -185,14 +187,15 @@ abstract class SearchFunction extends AbstractFunction1<Seq<Expression>, Logical
     while (plan instanceof SubqueryAlias || plan instanceof View) {
       plan = plan.children().head();
     }
-    if (plan instanceof DataSourceV2Relation found && found.table() instanceof LanceTable own) {
-      return own.options();
+    if (plan instanceof DataSourceV2Relation relation
+        && relation.table() instanceof LanceTable lanceTable) {
+      return lanceTable.options();
     }
-    throw wrong(table + " is no Lance table",
+    throw invalidInput(table + " is no Lance table",
         "name a table or its path; conditions of a view are the argument filter");
   }
 
-  private static RuntimeException wrong(String what, String hint) {
+  private static RuntimeException invalidInput(String what, String hint) {
     return new UnsupportedOperationException(
         "[LANCE_INVALID_INPUT] " + what + "\n  hint: " + hint);
   }

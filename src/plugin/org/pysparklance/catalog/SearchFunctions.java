@@ -13,7 +13,7 @@ public final class SearchFunctions {
 
   /** For sessions that start with this jar. */
   public static void inject(SparkSessionExtensions extensions) {
-    ALL.forEach(one -> extensions.injectTableFunction(one.injected()));
+    ALL.forEach(one -> extensions.injectTableFunction(one.registration()));
   }
 
   /** For a session that runs already. */

@@ -5,7 +5,7 @@ import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Utils;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.pysparklance.compat.CatalogPlace;
+import org.pysparklance.compat.SessionCatalogField;
 
 /**
  * Replaces Spark's own catalog. The setting {@code spark.sql.catalog.spark_catalog} would do so,
@@ -14,7 +14,7 @@ import org.pysparklance.compat.CatalogPlace;
  */
 public final class SessionCatalogs {
   private static final String SETTING = "spark.sql.catalog.spark_catalog";
-  private static final String NONE = "builtin";
+  private static final String BUILTIN = "builtin";
 
   private SessionCatalogs() {}
 
@@ -24,66 +24,67 @@ public final class SessionCatalogs {
   }
 
   /** Replaces Spark's catalog, unless the user has set another one. */
-  public static void put(DelegatingCatalogExtension ours, CatalogManager all, SQLConf settings) {
+  public static void install(DelegatingCatalogExtension catalog, CatalogManager manager,
+      SQLConf settings) {
     if (settings.contains(SETTING)) {
       return;
     }
     try {
-      CatalogPlace place = CatalogPlace.in(all);
-      CatalogPlugin spark = place.get();
-      if (spark.getClass() != ours.getClass()) {
-        ours.initialize(spark.name(), CaseInsensitiveStringMap.empty());
-        ours.setDelegateCatalog(spark);
-        place.set(ours);
+      SessionCatalogField catalogField = SessionCatalogField.find(manager);
+      CatalogPlugin sparkCatalog = catalogField.get();
+      if (sparkCatalog.getClass() != catalog.getClass()) {
+        catalog.initialize(sparkCatalog.name(), CaseInsensitiveStringMap.empty());
+        catalog.setDelegateCatalog(sparkCatalog);
+        catalogField.set(catalog);
       }
-    } catch (ReflectiveOperationException otherwiseInside) {
-      settings.setConfString(SETTING, ours.getClass().getName());
+    } catch (ReflectiveOperationException inaccessible) {
+      settings.setConfString(SETTING, catalog.getClass().getName());
     }
   }
 
   /** Makes Spark's catalog return tables from its metastore, whatever their source. */
-  public static <T> T listed(Load<T> load) throws NoSuchTableException {
-    return loaded(SessionCatalogs.class.getName(), load);
+  public static <T> T loadFromMetastore(Load<T> load) throws NoSuchTableException {
+    return loadWith(SessionCatalogs.class.getName(), load);
   }
 
-  /** As {@code listed}, for a dropped table; returns whether there was one. */
-  public static boolean dropped(Load<Boolean> load) {
+  /** As {@code loadFromMetastore}, for a dropped table; returns whether there was one. */
+  public static boolean dropIfExists(Load<Boolean> load) {
     try {
-      return listed(load);
+      return loadFromMetastore(load);
     } catch (NoSuchTableException missing) {
       return false;
     }
   }
 
   /** Makes it load tables through their source, which it only does if it is not replaced. */
-  public static <T> T opened(Load<T> load) throws NoSuchTableException {
-    return loaded(NONE, load);
+  public static <T> T loadFromSource(Load<T> load) throws NoSuchTableException {
+    return loadWith(BUILTIN, load);
   }
 
   /** Whether Spark's catalog would load a table of its metastore through its source. */
-  public static boolean isOpened(Table listed) {
-    return listed instanceof V1Table table && table.catalogTable().provider().isDefined()
+  public static boolean hasSource(Table listing) {
+    return listing instanceof V1Table table && table.catalogTable().provider().isDefined()
         && DataSourceV2Utils.getTableProvider(
             table.catalogTable().provider().get(), SQLConf.get()).isDefined();
   }
 
-  private static <T> T loaded(String standsIn, Load<T> load) throws NoSuchTableException {
-    SQLConf now = SQLConf.get();
-    if (now.getConfString(SETTING, NONE).equals(NONE) == standsIn.equals(NONE)) {
+  private static <T> T loadWith(String catalogName, Load<T> load) throws NoSuchTableException {
+    SQLConf current = SQLConf.get();
+    if (current.getConfString(SETTING, BUILTIN).equals(BUILTIN) == catalogName.equals(BUILTIN)) {
       return load.run();
     }
-    SQLConf settings = now.clone();
-    settings.setConfString(SETTING, standsIn);
+    SQLConf settings = current.clone();
+    settings.setConfString(SETTING, catalogName);
     return SQLConf.withExistingConf(settings, () -> {
       try {
         return load.run();
       } catch (NoSuchTableException missing) {
-        throw SessionCatalogs.<RuntimeException>undeclared(missing);
+        throw SessionCatalogs.<RuntimeException>unchecked(missing);
       }
     });
   }
 
   /** Rethrows checked exceptions, which Scala functions do not declare. */
   @SuppressWarnings("unchecked")
-  private static <E extends Throwable> E undeclared(Throwable error) throws E { throw (E) error; }
+  private static <E extends Throwable> E unchecked(Throwable error) throws E { throw (E) error; }
 }

@@ -17,33 +17,33 @@ import scala.jdk.javaapi.CollectionConverters;
 final class TableIndices {
   private TableIndices() {}
 
-  static TableIndex[] all(LanceTable table) {
+  static TableIndex[] list(LanceTable table) {
     return Python.indices(table.options()).stream().map(TableIndices::read)
         .toArray(TableIndex[]::new);
   }
 
-  private static TableIndex read(Responses.Index one) {
-    NamedReference[] columns = Arrays.stream(one.columns())
+  private static TableIndex read(Responses.Index index) {
+    NamedReference[] columns = Arrays.stream(index.columns())
         .map(path -> new FieldReference(
             CollectionConverters.asScala(Arrays.asList(path)).toSeq()))
         .toArray(NamedReference[]::new);
-    return new TableIndex(one.name(), one.kind(), columns, Map.of(), new Properties());
+    return new TableIndex(index.name(), index.kind(), columns, Map.of(), new Properties());
   }
 
   static boolean has(LanceTable table, String name) {
-    return Arrays.stream(all(table)).anyMatch(one -> one.indexName().equals(name));
+    return Arrays.stream(list(table)).anyMatch(one -> one.indexName().equals(name));
   }
 
   static void create(LanceTable table, String name, NamedReference[] columns,
-      Map<NamedReference, Map<String, String>> ofColumns, Map<String, String> properties) {
+      Map<NamedReference, Map<String, String>> columnProperties, Map<String, String> properties) {
     if (has(table, name)) {
       throw TableIndices.<RuntimeException>unchecked(
           new IndexAlreadyExistsException(name, table.name(), Option.empty()));
     }
-    Responses.Call how = Python.createIndex(table.options(), name,
+    Responses.Call call = Python.createIndex(table.options(), name,
         Arrays.stream(columns).map(NamedReference::fieldNames).toList(),
-        ofColumns.values().stream().anyMatch(one -> !one.isEmpty()), properties);
-    run(table, how.procedure(), how.arguments());
+        columnProperties.values().stream().anyMatch(one -> !one.isEmpty()), properties);
+    run(table, call.procedure(), call.arguments());
   }
 
   static void drop(LanceTable table, String name) {

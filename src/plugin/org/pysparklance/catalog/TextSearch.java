@@ -14,5 +14,5 @@ final class TextSearch extends SearchFunction {
 
   @Override Column order(Column score) { return score.desc(); }
 
-  @Override boolean isOne(ObjectNode given) { return true; }
+  @Override boolean isSingleQuery(ObjectNode arguments) { return true; }
 }

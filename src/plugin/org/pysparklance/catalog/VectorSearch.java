@@ -17,7 +17,7 @@ final class VectorSearch extends SearchFunction {
 
   @Override Column order(Column score) { return score; }
 
-  @Override boolean isOne(ObjectNode given) {
-    return !given.path("query_vector").path(0).isArray();
+  @Override boolean isSingleQuery(ObjectNode arguments) {
+    return !arguments.path("query_vector").path(0).isArray();
   }
 }

@@ -15,10 +15,10 @@ public final class CachedPlans {
   public static List<LogicalPlan> of(CacheManager cache) throws ReflectiveOperationException {
     var entries = CacheManager.class.getDeclaredMethod("cachedData");
     entries.setAccessible(true);
-    List<LogicalPlan> found = new ArrayList<>();
-    for (Object one : CollectionConverters.asJava((Seq<?>) entries.invoke(cache))) {
-      found.add(((CachedData) one).plan());
+    List<LogicalPlan> plans = new ArrayList<>();
+    for (Object entry : CollectionConverters.asJava((Seq<?>) entries.invoke(cache))) {
+      plans.add(((CachedData) entry).plan());
     }
-    return found;
+    return plans;
   }
 }

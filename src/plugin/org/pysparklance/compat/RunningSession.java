@@ -39,8 +39,8 @@ public final class RunningSession {
   }
 
   private static Field field(Object owner, String name) throws NoSuchFieldException {
-    for (Class<?> one = owner.getClass(); one != null; one = one.getSuperclass()) {
-      for (Field field : one.getDeclaredFields()) {
+    for (Class<?> type = owner.getClass(); type != null; type = type.getSuperclass()) {
+      for (Field field : type.getDeclaredFields()) {
         if (field.getName().equals(name)) {
           field.setAccessible(true);
           return field;
@@ -50,10 +50,10 @@ public final class RunningSession {
     throw new NoSuchFieldException(name);
   }
 
-  private static void append(Field place, Object analyzer, Seq<Rule<LogicalPlan>> rules)
+  private static void append(Field rulesField, Object analyzer, Seq<Rule<LogicalPlan>> rules)
       throws IllegalAccessException {
     @SuppressWarnings("unchecked")
-    Seq<Rule<LogicalPlan>> known = (Seq<Rule<LogicalPlan>>) place.get(analyzer);
-    place.set(analyzer, known.appendedAll(rules));
+    Seq<Rule<LogicalPlan>> existing = (Seq<Rule<LogicalPlan>>) rulesField.get(analyzer);
+    rulesField.set(analyzer, existing.appendedAll(rules));
   }
 }

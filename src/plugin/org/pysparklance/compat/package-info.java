@@ -7,14 +7,14 @@
  * <ul>
  * <li>{@code CachedPlans}: the plans in Spark's cache, by a private method. Cached relations do not
  *     follow writes; a warning is logged.
- * <li>{@code Callers}: two looks at the stack. {@code saveAsTable} without a format is refused, a
+ * <li>{@code CallStack}: two looks at the stack. {@code saveAsTable} without a format is refused, a
  *     stream cannot create its table, and errors of missing tables have no hint; tests fail.
- * <li>{@code CatalogPlace}: Spark's own catalog, in a private field. The setting of the catalog is
+ * <li>{@code SessionCatalogField}: Spark's own catalog, in a private field. The setting of the catalog is
  *     used instead, which Spark stores with views and functions.
- * <li>{@code Commands}: a strategy, and the physical plan of REFRESH TABLE. ANALYZE fails.
+ * <li>{@code CommandStrategy}: a strategy, and the physical plan of REFRESH TABLE. ANALYZE fails.
  * <li>{@code DelegatingParser}: Spark's parser, whose methods differ by release. A method that a
  *     later release adds is not passed on to the parser of another extension.
- * <li>{@code PlanParts}: plans with constructors of several releases, by reflection. Statements
+ * <li>{@code PlanArguments}: plans with constructors of several releases, by reflection. Statements
  *     that need such a plan fail.
  * <li>{@code Releases}: classes that older releases lack. What they stand for is refused.
  * <li>{@code RunningSession}: rules and the parser of a running session, in private fields.

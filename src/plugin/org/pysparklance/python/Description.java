@@ -45,15 +45,15 @@ public record Description(StructType schema, JsonNode facts, Map<String, String>
   public String base() { return facts.path("base").asText(null); }
 
   /** The columns as declared: with defaults, lengths of strings, NOT NULL, comments. */
-  public StructType declared() {
+  public StructType declaredSchema() {
     JsonNode text = facts.get("declared");
     return text == null ? schema : (StructType) DataType.fromJson(text.asText());
   }
 
   /** The declared columns, blob columns with the types that writes accept for them. */
-  public StructType written() {
+  public StructType writeSchema() {
     Map<String, DataType> blobs = blobs();
-    return new StructType(Arrays.stream(declared().fields())
+    return new StructType(Arrays.stream(declaredSchema().fields())
         .map(one -> new StructField(one.name(), blobs.getOrDefault(one.name(), one.dataType()),
             one.nullable(), one.metadata()))
         .toArray(StructField[]::new));
@@ -75,19 +75,19 @@ public record Description(StructType schema, JsonNode facts, Map<String, String>
   public List<String> split() { return Responses.names(facts.path("split")); }
 
   /** The hidden columns. */
-  public List<String> lineage() { return Responses.names(facts.path("lineage")); }
+  public List<String> lineageColumns() { return Responses.names(facts.path("lineage")); }
 
   /** Whether a join can prune by a column at run time. */
   public boolean isPrunable(String column) { return has(facts.path("prunable"), column); }
 
   /** Whether indices know the first values of a column. */
-  public boolean isOrdered(String column) { return has(facts.path("ordered"), column); }
+  public boolean hasBounds(String column) { return has(facts.path("ordered"), column); }
 
   /** Whether an index knows the number of rows of each value of a column. */
-  public boolean isCounted(String column) { return has(facts.path("counted"), column); }
+  public boolean hasValueCounts(String column) { return has(facts.path("counted"), column); }
 
-  /** Whether there is an index as for {@code isCounted}. */
-  public boolean hasCounts() { return !facts.path("counted").isEmpty(); }
+  /** Whether there is an index as for {@code hasValueCounts}. */
+  public boolean hasAnyValueCounts() { return !facts.path("counted").isEmpty(); }
 
   /** Whether the version certainly has no indices. */
   public boolean hasNoIndices() { return facts.path("num_indices").asInt(1) == 0; }
@@ -104,7 +104,7 @@ public record Description(StructType schema, JsonNode facts, Map<String, String>
    * The same version with blob columns as binary. The lengths of blobs in separate files are not
    * known, so estimates are high.
    */
-  public Description withBytes(Collection<String> columns) {
+  public Description withBinaryBlobs(Collection<String> columns) {
     Map<String, DataType> written = blobs();
     StructField[] fields = Arrays.stream(schema.fields())
         .map(one -> columns.contains(one.name()) ? new StructField(one.name(),
@@ -145,7 +145,9 @@ public record Description(StructType schema, JsonNode facts, Map<String, String>
   }
 
   /** Bytes of one row of the given columns in memory, roughly. */
-  public long rowBytes(StructType columns) { return 8 + (long) bytes(columns, facts.path("widths")); }
+  public long rowBytes(StructType columns) {
+    return 8 + (long) bytes(columns, facts.path("widths"));
+  }
 
   /**
    * Estimated bytes of rows in files, as for Spark's file sources. As there, each row adds some
@@ -158,22 +160,22 @@ public record Description(StructType schema, JsonNode facts, Map<String, String>
         (long) (rows * Math.max(1, ROW_BYTES * compressed + bytes(columns, stored))));
   }
 
-  private static double sum(JsonNode all) {
+  private static double sum(JsonNode numbers) {
     double sum = 0;
-    for (JsonNode one : all) {
+    for (JsonNode one : numbers) {
       sum += one.asDouble();
     }
     return sum;
   }
 
-  private double bytes(StructType columns, JsonNode known) {
+  private double bytes(StructType columns, JsonNode widths) {
     double sum = 0;
     for (StructField column : columns.fields()) {
-      double whole = known.path(column.name()).asDouble(8);
-      boolean isOwn = schema.getFieldIndex(column.name()).isDefined();
-      long all = isOwn ? schema.apply(column.name()).dataType().defaultSize() : 0;
-      long some = column.dataType().defaultSize();
-      sum += some < all ? Math.max(1, whole * some / all) : whole;
+      double columnBytes = widths.path(column.name()).asDouble(8);
+      boolean isTopLevel = schema.getFieldIndex(column.name()).isDefined();
+      long fullSize = isTopLevel ? schema.apply(column.name()).dataType().defaultSize() : 0;
+      long prunedSize = column.dataType().defaultSize();
+      sum += prunedSize < fullSize ? Math.max(1, columnBytes * prunedSize / fullSize) : columnBytes;
     }
     return sum;
   }

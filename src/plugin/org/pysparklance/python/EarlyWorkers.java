@@ -26,44 +26,44 @@ import scala.jdk.javaapi.CollectionConverters;
  * daemon, each worker imports them, and Spark keeps the workers for later tasks.
  */
 public final class EarlyWorkers {
-  private static final int MOST = 4;
-  private static final long LONGEST_WAIT_MS = 10_000;
-  private static final StructType NOTHING = new StructType().add("nothing", "boolean");
-  private static final Set<String> OF_WRITES = Set.of("plan_write", "absent", "exists");
+  private static final int MAX_WORKERS = 4;
+  private static final long MAX_WAIT_MS = 10_000;
+  private static final StructType EMPTY_ROWS = new StructType().add("nothing", "boolean");
+  private static final Set<String> WRITE_METHODS = Set.of("plan_write", "absent", "exists");
 
   /** The running application; there is one at a time. */
   private static String application;
-  private static volatile List<Thread> starting = List.of();
-  private static final AtomicInteger taken = new AtomicInteger();
+  private static volatile List<Thread> startingThreads = List.of();
+  private static final AtomicInteger awaitingTasks = new AtomicInteger();
 
   private EarlyWorkers() {}
 
   /** Called with each request to Python; only the first one starts workers. */
-  static synchronized void start(String question) {
-    SparkContext spark = Running.context();
+  static synchronized void start(String method) {
+    SparkContext spark = ActiveQuery.context();
     if (spark.applicationId().equals(application)) {
       return;
     }
     application = spark.applicationId();
-    taken.set(0);
-    String work = OF_WRITES.contains(question) ? "writes" : "reads";
+    awaitingTasks.set(0);
+    String pickleName = WRITE_METHODS.contains(method) ? "writes" : "reads";
     if (spark.isLocal()) {
       UnixSocket.use(spark.conf());
-      starting = startAll(spark, work);
+      startingThreads = startAll(spark, pickleName);
     } else {
-      starting = List.of();
+      startingThreads = List.of();
     }
   }
 
-  private static List<Thread> startAll(SparkContext spark, String work) {
-    int workers = Math.min(MOST, spark.defaultParallelism());
+  private static List<Thread> startAll(SparkContext spark, String pickleName) {
+    int workers = Math.min(MAX_WORKERS, spark.defaultParallelism());
     Properties settings = new Properties();
     settings.putAll(CollectionConverters.asJava(SQLConf.get().getAllConfs()));
     return IntStream.range(0, workers).mapToObj(number -> {
       Thread thread = new Thread(() -> {
         // Here and not before the request: Spark starts a Python for its version.
         if (!WarmDaemon.use(spark.conf(), PythonTasks.source().dataSourceCls()) || number == 0) {
-          run(PythonTasks.readers(pickle(work), NOTHING), settings);
+          run(PythonTasks.readers(pickle(pickleName), EMPTY_ROWS), settings);
         }
       }, "lance-early-worker-" + number);
       thread.setDaemon(true);
@@ -91,11 +91,11 @@ public final class EarlyWorkers {
 
   /** Called by a task: a starting worker is ready sooner than a new one. */
   public static void await() {
-    List<Thread> all = starting;
-    if (taken.get() < all.size() && taken.getAndIncrement() < all.size()) {
+    List<Thread> all = startingThreads;
+    if (awaitingTasks.get() < all.size() && awaitingTasks.getAndIncrement() < all.size()) {
       try {
         for (Thread one : all) {
-          one.join(LONGEST_WAIT_MS);
+          one.join(MAX_WAIT_MS);
         }
       } catch (InterruptedException cancelled) {
         Thread.currentThread().interrupt();

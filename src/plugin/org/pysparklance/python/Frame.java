@@ -62,31 +62,31 @@ public final class Frame {
     return all;
   }
 
-  void write(DataOutputStream to) throws IOException {
+  void write(DataOutputStream output) throws IOException {
     head.set(ATTACHMENTS,
         Python.JSON.valueToTree(attachments.stream().map(one -> one.length).toList()));
     byte[] text = Python.JSON.writeValueAsBytes(head);
-    to.writeInt(text.length);
-    to.write(text);
+    output.writeInt(text.length);
+    output.write(text);
     for (byte[] one : attachments) {
-      to.write(one);
+      output.write(one);
     }
-    to.flush();
+    output.flush();
   }
 
   /** Returns null at the end of the stream. */
-  static Frame read(DataInputStream from) throws IOException {
+  static Frame read(DataInputStream input) throws IOException {
     int length;
     try {
-      length = from.readInt();
+      length = input.readInt();
     } catch (EOFException end) {
       return null;
     }
-    Frame frame = new Frame((ObjectNode) Python.JSON.readTree(from.readNBytes(length)));
+    Frame frame = new Frame((ObjectNode) Python.JSON.readTree(input.readNBytes(length)));
     for (JsonNode size : frame.head.get(ATTACHMENTS)) {
-      byte[] one = new byte[size.asInt()];
-      from.readFully(one);
-      frame.attachments.add(one);
+      byte[] bytes = new byte[size.asInt()];
+      input.readFully(bytes);
+      frame.attachments.add(bytes);
     }
     return frame;
   }

@@ -44,8 +44,8 @@ final class HadoopSettings {
    */
   static Map<String, String> of(CaseInsensitiveStringMap options, boolean isNamed) {
     String path = options.get("path");
-    boolean hasHost = path != null && path.matches("(?i)[a-z][a-z0-9+.:-]*?://[^/].*");
-    boolean isResolved = !hasHost && (path != null || isNamed) && hasRemoteDefault();
+    boolean hasAuthority = path != null && path.matches("(?i)[a-z][a-z0-9+.:-]*?://[^/].*");
+    boolean isResolved = !hasAuthority && (path != null || isNamed) && hasRemoteDefault();
     boolean mayBeRemote = path == null ? isNamed
         : isResolved || path.matches("(?i)(s3[an]?|s3\\+ddb|abfss?|az|gcs|gs|hdfs|viewfs)://.*");
     if (!mayBeRemote) {
@@ -54,7 +54,7 @@ final class HadoopSettings {
     Configuration conf = SparkSession.active().sessionState().newHadoopConf();
     Map<String, String> found = read(conf);
     if (isResolved) {
-      addPlace(conf, found);
+      addDefaultFileSystem(conf, found);
     }
     return found;
   }
@@ -63,13 +63,13 @@ final class HadoopSettings {
   static boolean hasRemoteDefault() {
     // Without a copy of all settings, of which there are a thousand.
     String name = FileSystem.FS_DEFAULT_NAME_KEY;
-    String known = SQLConf.get().getConfString(name,
-        Running.context().hadoopConfiguration().get(name, ""));
-    return !known.isBlank() && !known.trim().matches("(?i)(file|local)(:.*)?");
+    String uri = SQLConf.get().getConfString(name,
+        ActiveQuery.context().hadoopConfiguration().get(name, ""));
+    return !uri.isBlank() && !uri.trim().matches("(?i)(file|local)(:.*)?");
   }
 
-  /** What Python resolves paths with: the default file system, and where its homes are. */
-  private static void addPlace(Configuration conf, Map<String, String> found) {
+  /** The default file system and its home folders, by which Python resolves paths. */
+  private static void addDefaultFileSystem(Configuration conf, Map<String, String> found) {
     found.put(FileSystem.FS_DEFAULT_NAME_KEY, FileSystem.getDefaultUri(conf).toString());
     try {
       found.put("user.name", UserGroupInformation.getCurrentUser().getShortUserName());
@@ -82,13 +82,13 @@ final class HadoopSettings {
     }
   }
 
-  /** What is set beyond Hadoop's own defaults, with what its credential files hold. */
+  /** The settings that differ from Hadoop's own defaults, and those of its credential files. */
   private static Map<String, String> read(Configuration conf) {
     Map<String, String> found = new TreeMap<>();
     boolean hasFiles = false;
     for (Map.Entry<String, String> one : conf) {
       String name = one.getKey();
-      if (isOfStore(name) && isSet(conf, one)) {
+      if (isStoreSetting(name) && isSet(conf, one)) {
         found.put(name, conf.get(name));  // with variables replaced
       }
       hasFiles |= name.endsWith(PROVIDERS) && isSet(conf, one);
@@ -99,7 +99,7 @@ final class HadoopSettings {
     return found;
   }
 
-  private static boolean isOfStore(String name) {
+  private static boolean isStoreSetting(String name) {
     return PREFIXES.stream().anyMatch(name::startsWith);
   }
 
@@ -113,7 +113,7 @@ final class HadoopSettings {
     try {
       for (var provider : CredentialProviderFactory.getProviders(conf)) {
         for (String alias : provider.getAliases()) {
-          if (isOfStore(alias)) {
+          if (isStoreSetting(alias)) {
             found.put(alias, new String(provider.getCredentialEntry(alias).getCredential()));
           }
         }

@@ -31,14 +31,14 @@ public final class LanceException extends AnalysisException {
   }
 
   /** The process ended while it served a request. */
-  static LanceException lost(String method, String exit) {
-    String ended =
+  static LanceException processEnded(String method, String exit) {
+    String problem =
         "the Python process that plans and commits ended during " + method + " (" + exit + ")";
     return method.equals("commit")
-        ? storage(ended + ", so whether the rows were committed is unknown",
+        ? storage(problem + ", so whether the rows were committed is unknown",
             "look whether DESCRIBE HISTORY or LanceTable.history() shows a new version with them; "
                 + "if not, run the statement again")
-        : storage(ended, "run the statement again; after a write, look first whether DESCRIBE "
+        : storage(problem, "run the statement again; after a write, look first whether DESCRIBE "
             + "HISTORY or LanceTable.history() shows its version");
   }
 
@@ -48,8 +48,8 @@ public final class LanceException extends AnalysisException {
         "pip install pyspark-lance for the Python that PYSPARK_PYTHON or spark.pyspark.python names");
   }
 
-  private static LanceException storage(String what, String hint) {
-    return new LanceException("[" + STORAGE + "] " + what + "\n  hint: " + hint, null);
+  private static LanceException storage(String problem, String hint) {
+    return new LanceException("[" + STORAGE + "] " + problem + "\n  hint: " + hint, null);
   }
 
   /** Throws this without declaring it. */

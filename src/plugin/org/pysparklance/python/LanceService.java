@@ -66,7 +66,7 @@ final class LanceService {
       response = service.send(method, request);
     }
     if (response == null) {
-      throw LanceException.lost(method, service.process.exit()).raise();
+      throw LanceException.processEnded(method, service.process.exit()).raise();
     }
     return response;
   }
@@ -92,7 +92,7 @@ final class LanceService {
     try {
       while (true) {
         try {
-          return checked(response.get(), method);
+          return checkResponse(response.get(), method);
         } catch (InterruptedException interrupt) {
           isInterrupted = true;
           cancel(id);
@@ -111,7 +111,7 @@ final class LanceService {
     }
   }
 
-  private static Frame checked(Frame response, String method) {
+  private static Frame checkResponse(Frame response, String method) {
     JsonNode error = response.head().get("error");
     if (error == null) {
       return response;
@@ -135,9 +135,10 @@ final class LanceService {
   }
 
   private static LanceService running() {
-    SparkContext spark = Running.context();
+    SparkContext spark = ActiveQuery.context();
     synchronized (LanceService.class) {
-      if (current != null && (current.isClosed || !spark.applicationId().equals(current.application))) {
+      if (current != null
+          && (current.isClosed || !spark.applicationId().equals(current.application))) {
         current.close();
         current = null;
       }
@@ -161,9 +162,9 @@ final class LanceService {
   private void readResponses() {
     try {
       for (Frame frame = process.read(); frame != null; frame = process.read()) {
-        JsonNode line = frame.head().get("log");
-        if (line != null) {
-          log(line);
+        JsonNode record = frame.head().get("log");
+        if (record != null) {
+          log(record);
           continue;
         }
         CompletableFuture<Frame> waiting = pending.remove(frame.head().path("id").asLong());
@@ -179,10 +180,10 @@ final class LanceService {
   }
 
   /** Logs a line of the process under the name of its logger in Python. */
-  private static void log(JsonNode line) {
-    Logger logger = LoggerFactory.getLogger(line.path("logger").asText());
-    String message = line.path("message").asText();
-    switch (line.path("level").asText()) {
+  private static void log(JsonNode record) {
+    Logger logger = LoggerFactory.getLogger(record.path("logger").asText());
+    String message = record.path("message").asText();
+    switch (record.path("level").asText()) {
       case "INFO" -> logger.info(message);
       case "WARNING" -> logger.warn(message);
       default -> logger.error(message);

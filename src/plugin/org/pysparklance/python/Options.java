@@ -12,50 +12,51 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public final class Options {
   /** The pattern of secret options, which the event log redacts. */
   public static final String REDACTION = "spark.redaction.regex";
-  /** Set for a temporary view, in {@code MarkedOptions}. */
+  /** Set for a temporary view, in {@code AddStatementOptions}. */
   public static final String OF_VIEW = "_lance.of_view";
   /** Set for a write that creates its table, or fails if there is one. */
   public static final String CREATE = "_lance.create";
-  public static final List<String> OF_THE_PAST = List.of(
+  public static final List<String> TIME_TRAVEL = List.of(
       "version", "versionAsOf", "timestampAsOf", "tag", "readChangeFeed", "readChangeData");
 
   private Options() {}
 
   /** {@code base} overridden with alternating names and values; null values are ignored. */
   public static CaseInsensitiveStringMap with(CaseInsensitiveStringMap base, String... pairs) {
-    Map<String, String> over = new HashMap<>();
+    Map<String, String> overrides = new HashMap<>();
     for (int i = 0; i < pairs.length; i += 2) {
       if (pairs[i + 1] != null) {
-        over.put(pairs[i], pairs[i + 1]);
+        overrides.put(pairs[i], pairs[i + 1]);
       }
     }
-    return merge(base, over);
+    return merge(base, overrides);
   }
 
-  public static CaseInsensitiveStringMap merge(CaseInsensitiveStringMap base, Map<String, String> over) {
+  public static CaseInsensitiveStringMap merge(CaseInsensitiveStringMap base,
+      Map<String, String> overrides) {
     Map<String, String> merged = new HashMap<>(base.asCaseSensitiveMap());
-    Map<String, String> named = over instanceof CaseInsensitiveStringMap options
-        ? options.asCaseSensitiveMap() : over;
-    merged.keySet().removeIf(name -> named.keySet().stream().anyMatch(name::equalsIgnoreCase));
-    merged.putAll(named);
+    Map<String, String> entries = overrides instanceof CaseInsensitiveStringMap options
+        ? options.asCaseSensitiveMap() : overrides;
+    merged.keySet().removeIf(name -> entries.keySet().stream().anyMatch(name::equalsIgnoreCase));
+    merged.putAll(entries);
     return new CaseInsensitiveStringMap(merged);
   }
 
   public static CaseInsensitiveStringMap without(CaseInsensitiveStringMap base, String name) {
-    Map<String, String> left = new HashMap<>(base.asCaseSensitiveMap());
-    left.keySet().removeIf(name::equalsIgnoreCase);
-    return new CaseInsensitiveStringMap(left);
+    Map<String, String> remaining = new HashMap<>(base.asCaseSensitiveMap());
+    remaining.keySet().removeIf(name::equalsIgnoreCase);
+    return new CaseInsensitiveStringMap(remaining);
   }
 
   /** The option for {@code VERSION AS OF}: a number, or a tag. */
-  public static Map<String, String> version(String named) {
-    boolean isNumber = named.chars().allMatch(Character::isDigit);
-    return Map.of(isNumber ? "version" : "tag", named);
+  public static Map<String, String> versionOption(String version) {
+    boolean isNumber = version.chars().allMatch(Character::isDigit);
+    return Map.of(isNumber ? "version" : "tag", version);
   }
 
   /** Whether options pin a version, which no write changes. */
-  public static boolean isOfThePast(CaseInsensitiveStringMap options) {
-    return OF_THE_PAST.stream().anyMatch(options::containsKey);
+  public static boolean isTimeTravel(CaseInsensitiveStringMap options) {
+    return TIME_TRAVEL.stream().anyMatch(options::containsKey);
   }
 
   public static boolean isSamePath(String one, String other) {
@@ -69,7 +70,7 @@ public final class Options {
   }
 
   /** The option value of a Spark timestamp in microseconds since 1970. */
-  public static String time(long micros) {
+  public static String formatTimestamp(long micros) {
     return Instant.EPOCH.plus(micros, ChronoUnit.MICROS).toString();
   }
 
@@ -77,19 +78,19 @@ public final class Options {
    * The options of a table from Spark's properties. A catalog mixes them with the table's
    * properties; options have a prefix, and the location is the path.
    */
-  public static CaseInsensitiveStringMap ofTable(CaseInsensitiveStringMap given) {
-    if (!given.containsKey(TableCatalog.PROP_PROVIDER)) {
-      return given;
+  public static CaseInsensitiveStringMap ofTable(CaseInsensitiveStringMap properties) {
+    if (!properties.containsKey(TableCatalog.PROP_PROVIDER)) {
+      return properties;
     }
-    Map<String, String> own = new HashMap<>();
-    given.asCaseSensitiveMap().forEach((name, value) -> {
+    Map<String, String> tableOptions = new HashMap<>();
+    properties.asCaseSensitiveMap().forEach((name, value) -> {
       if (name.startsWith(TableCatalog.OPTION_PREFIX) && !name.endsWith(REDACTION)) {
-        own.put(name.substring(TableCatalog.OPTION_PREFIX.length()), value);
+        tableOptions.put(name.substring(TableCatalog.OPTION_PREFIX.length()), value);
       }
     });
     // A plain "path" may be a property of that name, so it has the lowest priority.
-    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(own);
-    String location = given.getOrDefault(TableCatalog.PROP_LOCATION, given.get("path"));
+    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(tableOptions);
+    String location = properties.getOrDefault(TableCatalog.PROP_LOCATION, properties.get("path"));
     return with(options, "path", options.getOrDefault("path", location));
   }
 }

@@ -20,7 +20,7 @@ public final class Plugin {
   /** The environment variable with the same meaning. */
   private static final String VARIABLE = "PYSPARK_LANCE_PLUGIN";
   /** Python has the same list. */
-  private static final List<String> TESTED = List.of("4.0", "4.1", "4.2", "4.3");
+  private static final List<String> TESTED_RELEASES = List.of("4.0", "4.1", "4.2", "4.3");
   /** The short name of an inactive source, which no query uses. */
   public static final String HIDDEN_NAME = "lance, whose plugin is off";
   /** Python prints once per application how to install the plugin, and creates this file. */
@@ -34,13 +34,14 @@ public final class Plugin {
   public static boolean isOn() { return isOn(SQLConf.get().getConfString(SETTING, null)); }
 
   public static boolean isOn(String setting) {
-    String said = setting != null ? setting : System.getenv().getOrDefault(VARIABLE, "on");
-    return isTested(package$.MODULE$.SPARK_VERSION()) && !said.equalsIgnoreCase("off");
+    String state = setting != null ? setting : System.getenv().getOrDefault(VARIABLE, "on");
+    return isTested(package$.MODULE$.SPARK_VERSION()) && !state.equalsIgnoreCase("off");
   }
 
   /** The release without suffixes that vendors add. */
   private static boolean isTested(String release) {
-    return TESTED.stream().anyMatch(one -> release.equals(one) || release.startsWith(one + "."));
+    return TESTED_RELEASES.stream().anyMatch(tested -> release.equals(tested)
+        || release.startsWith(tested + "."));
   }
 
   /** Suppresses the advice if the user disabled the plugin; in an untested Spark Python prints it. */
@@ -58,13 +59,13 @@ public final class Plugin {
   public static synchronized String identity() {
     if (identity == null) {
       CodeSource source = Plugin.class.getProtectionDomain().getCodeSource();
-      String place = source == null ? "" : source.getLocation().getPath();
-      try (JarFile jar = new JarFile(place)) {
-        Attributes said = jar.getManifest().getMainAttributes();
-        identity = said.getValue("Implementation-Version") + " "
-            + said.getValue("Sources-Digest") + " " + place;
+      String path = source == null ? "" : source.getLocation().getPath();
+      try (JarFile jar = new JarFile(path)) {
+        Attributes attributes = jar.getManifest().getMainAttributes();
+        identity = attributes.getValue("Implementation-Version") + " "
+            + attributes.getValue("Sources-Digest") + " " + path;
       } catch (IOException unreadable) {
-        identity = "unknown unknown " + place;
+        identity = "unknown unknown " + path;
       }
     }
     return identity;

@@ -20,7 +20,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 public record PredicateJson(Description table) {
   private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
   private static final int MAX_DEPTH = 40;
-  private static final int FEW = 20;
+  private static final int MAX_JSON_KEYS = 20;
   /** LIKE with a text, a pattern and an escape character, for which Spark has no name. */
   public static final String LIKE = "LIKE";
   public static final String CONTAINS_TOKENS = "CONTAINS_TOKENS";
@@ -28,7 +28,7 @@ public record PredicateJson(Description table) {
   public static final String CANONICAL_NAME = "pysparklance.contains_tokens";
 
   private static final class Untranslatable extends RuntimeException {
-    static final Untranslatable HERE = new Untranslatable();
+    static final Untranslatable INSTANCE = new Untranslatable();
 
     private Untranslatable() { super("a condition for Spark", null, false, false); }
   }
@@ -36,14 +36,14 @@ public record PredicateJson(Description table) {
   /** The conjunction of {@code predicates}; null if one of them cannot be translated. */
   public String all(Predicate... predicates) {
     try {
-      ArrayNode terms = each(Arrays.asList(predicates), one -> condition(one, 0));
+      ArrayNode terms = translateAll(Arrays.asList(predicates), one -> condition(one, 0));
       return (terms.size() == 1 ? terms.get(0) : operation("AND", terms)).toString();
-    } catch (Untranslatable here) {
+    } catch (Untranslatable untranslatable) {
       return null;
     }
   }
 
-  private static ArrayNode each(
+  private static ArrayNode translateAll(
       List<? extends Expression> terms, Function<Expression, JsonNode> translate) {
     ArrayNode nodes = JSON.arrayNode();
     terms.forEach(term -> nodes.add(translate.apply(term)));
@@ -56,10 +56,10 @@ public record PredicateJson(Description table) {
     }
     if (expression instanceof UserDefinedScalarFunc call
         && call.canonicalName().equals(CANONICAL_NAME)) {
-      return operation(CONTAINS_TOKENS, ofConstant(Arrays.asList(call.children())));
+      return operation(CONTAINS_TOKENS, valuesWithConstant(Arrays.asList(call.children())));
     }
     if (!(expression instanceof Predicate predicate) || depth > MAX_DEPTH) {
-      throw Untranslatable.HERE;
+      throw Untranslatable.INSTANCE;
     }
     List<Expression> children = Arrays.asList(predicate.children());
     if (predicate.name().equals("IN") && children.size() == 1) {
@@ -68,38 +68,39 @@ public record PredicateJson(Description table) {
     if (predicate.name().equals(LIKE)) {
       return like(children);
     }
-    if (predicate.name().equals("IN") && children.size() > FEW) {
-      return oneOfMany(children);
+    if (predicate.name().equals("IN") && children.size() > MAX_JSON_KEYS) {
+      return membershipOfMany(children);
     }
     ArrayNode arguments = switch (predicate.name()) {
       case "ALWAYS_TRUE", "ALWAYS_FALSE", "NOT", "BOOLEAN_EXPRESSION" ->
-          each(children, child -> condition(child, depth + 1));
-      case "AND", "OR" -> each(connected(predicate), term -> condition(term, depth + 1));
-      case "IS_NULL", "IS_NOT_NULL" -> each(children, this::value);
+          translateAll(children, child -> condition(child, depth + 1));
+      case "AND", "OR" -> translateAll(flatten(predicate), term -> condition(term, depth + 1));
+      case "IS_NULL", "IS_NOT_NULL" -> translateAll(children, this::value);
       case "=", "<>", "<", "<=", ">", ">=", "<=>", "IN" -> valuesOfOneType(children);
-      case "STARTS_WITH", "ENDS_WITH", "CONTAINS", CONTAINS_TOKENS -> ofConstant(children);
-      default -> throw Untranslatable.HERE;
+      case "STARTS_WITH", "ENDS_WITH", "CONTAINS", CONTAINS_TOKENS -> valuesWithConstant(children);
+      default -> throw Untranslatable.INSTANCE;
     };
     return operation(predicate.name(), arguments);
   }
 
   /** Many constants, as of a join: for numbers, their bytes. */
-  private ObjectNode oneOfMany(List<Expression> children) {
+  private ObjectNode membershipOfMany(List<Expression> children) {
     List<Expression> keys = children.subList(1, children.size());
-    ByteBuffer numbers = ByteBuffer.allocate(Long.BYTES * keys.size()).order(LITTLE_ENDIAN);
+    ByteBuffer keyBytes = ByteBuffer.allocate(Long.BYTES * keys.size()).order(LITTLE_ENDIAN);
     DataType type = keys.get(0) instanceof Literal<?> first ? first.dataType() : null;
     for (Expression key : keys) {
-      if (!(key instanceof Literal<?> one && one.dataType().equals(type) && isWhole(one.value()))) {
+      if (!(key instanceof Literal<?> one && one.dataType().equals(type)
+          && isIntegral(one.value()))) {
         return operation("IN", valuesOfOneType(children));
       }
-      numbers.putLong(((Number) one.value()).longValue());
+      keyBytes.putLong(((Number) one.value()).longValue());
     }
     ArrayNode nodes = valuesOfOneType(children.subList(0, 2));
     return operation("IN", JSON.arrayNode().add(nodes.get(0)))
-        .put("type", nodes.get(1).get("type").asText()).put("values", numbers.array());
+        .put("type", nodes.get(1).get("type").asText()).put("values", keyBytes.array());
   }
 
-  private static boolean isWhole(Object value) {
+  private static boolean isIntegral(Object value) {
     return value instanceof Long || value instanceof Integer || value instanceof Short
         || value instanceof Byte;
   }
@@ -111,20 +112,20 @@ public record PredicateJson(Description table) {
     String escape = String.valueOf(((Literal<?>) children.get(2)).value());
     if (pattern == null || pattern.replace(escape + escape, "").replace(escape + "_", "")
         .replace(escape + "%", "").contains(escape)) {
-      throw Untranslatable.HERE;
+      throw Untranslatable.INSTANCE;
     }
     return operation(LIKE, sides).put("pattern", pattern).put("escape", escape);
   }
 
   /** The terms of AND or OR, flattened, as many of them are a deep tree. */
-  private static List<Expression> connected(Predicate predicate) {
+  private static List<Expression> flatten(Predicate predicate) {
     List<Expression> terms = new ArrayList<>();
-    Deque<Expression> waiting = new ArrayDeque<>(List.of(predicate));
-    while (!waiting.isEmpty()) {
-      Expression next = waiting.pop();
+    Deque<Expression> pending = new ArrayDeque<>(List.of(predicate));
+    while (!pending.isEmpty()) {
+      Expression next = pending.pop();
       if (next instanceof Predicate one && one.name().equals(predicate.name())) {
-        waiting.push(one.children()[1]);
-        waiting.push(one.children()[0]);
+        pending.push(one.children()[1]);
+        pending.push(one.children()[0]);
       } else {
         terms.add(next);
       }
@@ -132,7 +133,7 @@ public record PredicateJson(Description table) {
     return terms;
   }
 
-  private ArrayNode ofConstant(List<Expression> children) {
+  private ArrayNode valuesWithConstant(List<Expression> children) {
     return valuesOfOneType(children.get(1) instanceof Literal ? children : List.of());
   }
 
@@ -140,20 +141,21 @@ public record PredicateJson(Description table) {
     Set<String> types = new HashSet<>();
     expressions.forEach(one -> types.add(typeOf(one)));
     if (types.size() != 1 || types.contains(null)) {
-      throw Untranslatable.HERE;
+      throw Untranslatable.INSTANCE;
     }
-    return each(expressions, this::value);
+    return translateAll(expressions, this::value);
   }
 
   /** The name of the type of a constant or a comparable column. */
   private String typeOf(Expression expression) {
     return expression instanceof Literal<?> literal ? literal.dataType().simpleString()
         : expression instanceof NamedReference column
-            ? table.typeOf(column.fieldNames()).textValue() : isPart(expression) ? "string" : null;
+            ? table.typeOf(column.fieldNames()).textValue() : isPrefix(expression) ? "string"
+            : null;
   }
 
   /** Whether it is a prefix of a string column with a constant length. */
-  private boolean isPart(Expression expression) {
+  private boolean isPrefix(Expression expression) {
     return expression instanceof GeneralScalarExpression call && call.name().equals("SUBSTRING")
         && call.children()[0] instanceof NamedReference text && "string".equals(typeOf(text))
         && Arrays.stream(call.children()).skip(1).allMatch(bound ->
@@ -169,11 +171,11 @@ public record PredicateJson(Description table) {
         && !table.typeOf(column.fieldNames()).isMissingNode()) {
       return JSON.objectNode().set("column", Python.JSON.valueToTree(column.fieldNames()));
     }
-    if (isPart(expression)) {
-      GeneralScalarExpression part = (GeneralScalarExpression) expression;
-      return operation(part.name(), each(Arrays.asList(part.children()), this::value));
+    if (isPrefix(expression)) {
+      GeneralScalarExpression prefix = (GeneralScalarExpression) expression;
+      return operation(prefix.name(), translateAll(Arrays.asList(prefix.children()), this::value));
     }
-    throw Untranslatable.HERE;
+    throw Untranslatable.INSTANCE;
   }
 
   private static JsonNode literalOf(Object value) {
@@ -185,7 +187,7 @@ public record PredicateJson(Description table) {
     }
     if (value instanceof UTF8String text) {
       if (!UTF8String.fromString(text.toString()).equals(text)) {
-        throw Untranslatable.HERE;
+        throw Untranslatable.INSTANCE;
       }
       return JSON.textNode(text.toString());
     }

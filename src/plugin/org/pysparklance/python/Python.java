@@ -13,7 +13,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The methods of the service: the whole border to Python, except for reads and writes, which
+ * The methods of the service: all calls to Python, except for reads and writes, which
  * {@link PythonRead} and {@link PythonWrite} plan. {@code methods.py} has the same methods with the
  * same parameters and responses; a test compares them.
  */
@@ -31,28 +31,28 @@ public final class Python {
 
   /** Describes the version that options select; fails if there is none. */
   public static Description describe(CaseInsensitiveStringMap table) {
-    return describe(NamedRequest.of(table), null);
+    return describe(TableRequest.of(table), null);
   }
 
   /** The same, of a table that may have its name in a catalog. */
-  public static Description describe(NamedRequest table) { return describe(table, null); }
+  public static Description describe(TableRequest table) { return describe(table, null); }
 
   /** The same, and checks the user's own schema. */
-  public static Description describe(CaseInsensitiveStringMap table, StructType own) {
-    return describe(NamedRequest.of(table), own);
+  public static Description describe(CaseInsensitiveStringMap table, StructType schema) {
+    return describe(TableRequest.of(table), schema);
   }
 
-  private static Description describe(NamedRequest table, StructType own) {
-    return Description.of(new Request("describe").of(table).with("schema", own).result());
+  private static Description describe(TableRequest table, StructType schema) {
+    return Description.of(new Request("describe").of(table).with("schema", schema).result());
   }
 
   /** As {@code describe}; null if there is no table. */
   public static Description find(CaseInsensitiveStringMap table) {
-    return find(NamedRequest.of(table));
+    return find(TableRequest.of(table));
   }
 
   /** Of a table that may have its name in a catalog. */
-  public static Description find(NamedRequest table) {
+  public static Description find(TableRequest table) {
     JsonNode found = new Request("find").of(table).result();
     return found.has("table") ? Description.of(found.get("table"), found.path("options")) : null;
   }
@@ -62,7 +62,7 @@ public final class Python {
   }
 
   /** Fails if there is a table. */
-  public static void absent(CaseInsensitiveStringMap table) {
+  public static void checkAbsent(CaseInsensitiveStringMap table) {
     new Request("absent").of(table).send();
   }
 
@@ -74,11 +74,11 @@ public final class Python {
 
   /** Creates an empty table, or replaces one. */
   public static void create(
-      CaseInsensitiveStringMap table, StructType columns, Creation creation) {
+      CaseInsensitiveStringMap table, StructType columns, TableCreation creation) {
     new Request("create").of(table).creating(creation).with("schema", columns).send();
   }
 
-  public static void alter(NamedRequest table, JsonNode changes) {
+  public static void alter(TableRequest table, JsonNode changes) {
     new Request("alter").of(table).with("changes", changes).send();
   }
 
@@ -96,9 +96,9 @@ public final class Python {
 
   /** The call of the procedure that creates an index. */
   public static Responses.Call createIndex(CaseInsensitiveStringMap table, String index,
-      List<String[]> columns, boolean ofColumn, Map<String, String> options) {
+      List<String[]> columns, boolean isColumnOption, Map<String, String> options) {
     return Responses.Call.of(new Request("create_index").of(table).with("index", index)
-        .with("columns", columns).with("of_column", ofColumn).with("index_options", options)
+        .with("columns", columns).with("of_column", isColumnOption).with("index_options", options)
         .result());
   }
 
@@ -131,13 +131,14 @@ public final class Python {
     return Responses.Bounds.of(new Request("bounds").of(scan).with("column", column).result());
   }
 
-  /** Counts of rows, by value if a column is given; null if no index knows. */
+  /** Counts of rows, by value if a column is given; null without such an index. */
   public static JsonNode counts(ScanRequest scan, String column) {
     return new Request("counts").of(scan).with("column", column).result().get("rows");
   }
 
   /** A condition of the first rows in the order of a column; null if it is unknown. */
-  public static String first(ScanRequest scan, String column, int rows, boolean descending) {
+  public static String firstRowsPredicate(ScanRequest scan, String column, int rows,
+      boolean descending) {
     return new Request("first").of(scan).with("column", column).with("rows", rows)
         .with("descending", descending).result().path("filter").asText(null);
   }
@@ -163,7 +164,7 @@ public final class Python {
   }
 
   /** Fails, and names the procedures that there are. */
-  public static void noProcedure(String procedure) {
+  public static void raiseNoProcedure(String procedure) {
     new Request("no_procedure").with("procedure", procedure).send();
   }
 
@@ -190,27 +191,27 @@ public final class Python {
   // Catalogs.
 
   /** The options that open a new table. */
-  public static Map<String, String> declare(NamedRequest table, String location,
+  public static Map<String, String> declare(TableRequest table, String location,
       String[] namespace) throws NoSuchNamespaceException {
-    return Responses.texts(checked(namespace,
+    return Responses.texts(resultIn(namespace,
         new Request("declare").of(table).with("location", location)).get("options"));
   }
 
-  public static void register(NamedRequest table, String location) {
+  public static void register(TableRequest table, String location) {
     new Request("register").of(table).with("location", location).send();
   }
 
-  public static boolean drop(NamedRequest table) {
+  public static boolean drop(TableRequest table) {
     return new Request("drop").of(table).result().get("dropped").asBoolean();
   }
 
-  public static void rename(NamedRequest table, List<String> newName) {
+  public static void rename(TableRequest table, List<String> newName) {
     new Request("rename").of(table).with("new_name", newName).send();
   }
 
   public static Identifier[] tables(JsonNode catalog, String[] namespace)
       throws NoSuchNamespaceException {
-    JsonNode found = checked(namespace,
+    JsonNode found = resultIn(namespace,
         new Request("tables").with("catalog", catalog).with("namespace", namespace));
     String[] own = Responses.names(found.get("namespace")).toArray(String[]::new);
     return Responses.names(found.get("tables")).stream()
@@ -220,7 +221,7 @@ public final class Python {
   /** The last names of the namespaces in a namespace. */
   public static List<String> namespaces(JsonNode catalog, String[] namespace)
       throws NoSuchNamespaceException {
-    return Responses.names(checked(namespace,
+    return Responses.names(resultIn(namespace,
         new Request("namespaces").with("catalog", catalog).with("namespace", namespace))
         .get("namespaces"));
   }
@@ -228,7 +229,7 @@ public final class Python {
   /** The properties of a namespace. */
   public static Map<String, String> namespace(JsonNode catalog, String[] namespace)
       throws NoSuchNamespaceException {
-    return Responses.texts(checked(namespace,
+    return Responses.texts(resultIn(namespace,
         new Request("namespace").with("catalog", catalog).with("namespace", namespace))
         .get("properties"));
   }
@@ -242,13 +243,13 @@ public final class Python {
 
   public static void alterNamespace(JsonNode catalog, String[] namespace,
       Map<String, String> properties) throws NoSuchNamespaceException {
-    checked(namespace, new Request("alter_namespace").with("catalog", catalog)
+    resultIn(namespace, new Request("alter_namespace").with("catalog", catalog)
         .with("namespace", namespace).with("properties", properties));
   }
 
   public static boolean dropNamespace(JsonNode catalog, String[] namespace, boolean cascade)
       throws NoSuchNamespaceException, NonEmptyNamespaceException {
-    JsonNode response = checked(namespace, new Request("drop_namespace").with("catalog", catalog)
+    JsonNode response = resultIn(namespace, new Request("drop_namespace").with("catalog", catalog)
         .with("namespace", namespace).with("cascade", cascade));
     if (response.has("not_empty")) {
       throw new NonEmptyNamespaceException(namespace);
@@ -256,7 +257,7 @@ public final class Python {
     return response.get("done").asBoolean();
   }
 
-  private static JsonNode checked(String[] namespace, Request request)
+  private static JsonNode resultIn(String[] namespace, Request request)
       throws NoSuchNamespaceException {
     JsonNode response = request.result();
     if (response.has("no_namespace")) {

@@ -21,20 +21,20 @@ public final class PythonStreams {
 
   public static MicroBatchStream read(
       CaseInsensitiveStringMap options, StructType columns, String checkpoint) {
-    return RenewedStream.of(inSession(options), all ->
-        ((SupportsRead) table(columns, all)).newScanBuilder(all).build()
+    return RestartableStream.of(withSessionSettings(options), readOptions ->
+        ((SupportsRead) table(columns, readOptions)).newScanBuilder(readOptions).build()
             .toMicroBatchStream(checkpoint));
   }
 
   /** {@code splitBy} may be null. */
   public static StreamingWrite write(CaseInsensitiveStringMap options, String splitBy,
-      LogicalWriteInfo asked, boolean overwrites) {
+      LogicalWriteInfo info, boolean overwrites) {
     // Spark plans the write of each batch, so each one has the current settings.
-    CaseInsensitiveStringMap settings = HadoopSettings.addTo(inSession(options));
-    CaseInsensitiveStringMap all = Options.with(settings, "_lance.split_by", splitBy,
-        "_lance.application", Running.context().applicationId());
-    WriteBuilder builder = ((SupportsWrite) table(asked.schema(), all))
-        .newWriteBuilder(new WriteInfo(all, asked.queryId(), asked.schema()));
+    CaseInsensitiveStringMap settings = HadoopSettings.addTo(withSessionSettings(options));
+    CaseInsensitiveStringMap writeOptions = Options.with(settings, "_lance.split_by", splitBy,
+        "_lance.application", ActiveQuery.context().applicationId());
+    WriteBuilder builder = ((SupportsWrite) table(info.schema(), writeOptions))
+        .newWriteBuilder(new WriteInfo(writeOptions, info.queryId(), info.schema()));
     return (overwrites ? ((SupportsTruncate) builder).truncate() : builder).build().toStreaming();
   }
 
@@ -45,7 +45,7 @@ public final class PythonStreams {
   }
 
   /** With the session's settings: of times, ANSI mode, and how names compare. */
-  private static CaseInsensitiveStringMap inSession(CaseInsensitiveStringMap options) {
+  private static CaseInsensitiveStringMap withSessionSettings(CaseInsensitiveStringMap options) {
     SQLConf session = SQLConf.get();
     return Options.with(options,
         "_lance.time_zone", session.sessionLocalTimeZone(),

@@ -11,7 +11,7 @@ import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.*;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
-import org.pysparklance.compat.PlanParts;
+import org.pysparklance.compat.PlanArguments;
 import scala.Option;
 
 /** Creates the classes of Spark whose tasks run functions in Python workers. */
@@ -20,27 +20,27 @@ final class PythonTasks {
   private static final String LOGGING = "spark.sql.pyspark.worker.logging.enabled";
 
   /** Cached, since Spark starts Python for its version to create one. */
-  private static PythonFunction ofDriver;
+  private static PythonFunction driverFunction;
 
   private PythonTasks() {}
 
   /** The Python of workers and its environment; the function of a task is another one. */
   static UserDefinedPythonDataSource source() {
-    PythonFunction driver = ofDriver();
-    SparkContext spark = Running.context();
+    PythonFunction driver = driverFunction();
+    SparkContext spark = ActiveQuery.context();
     String python = spark.conf().get(PYTHON, System.getenv("PYSPARK_PYTHON"));
-    // Spark names the driver's Python, which other machines need not have.
+    // Spark uses the driver's Python, which may be missing on other machines.
     boolean isSame = spark.isLocal() || python == null || python.equals(driver.pythonExec());
     return new UserDefinedPythonDataSource(isSame ? driver : new SimplePythonFunction(new byte[0],
         driver.envVars(), driver.pythonIncludes(), python, driver.pythonVer(),
         driver.broadcastVars(), driver.accumulator()));
   }
 
-  private static synchronized PythonFunction ofDriver() {
-    if (ofDriver == null) {
-      ofDriver = PythonUtils$.MODULE$.createPythonFunction(new byte[0]);
+  private static synchronized PythonFunction driverFunction() {
+    if (driverFunction == null) {
+      driverFunction = PythonUtils$.MODULE$.createPythonFunction(new byte[0]);
     }
-    return ofDriver;
+    return driverFunction;
   }
 
   /** Readers of partitions by a pickled function that yields rows. */
@@ -54,9 +54,9 @@ final class PythonTasks {
   }
 
   /** Spark 4.0 has no logs of workers by session, and so one parameter less. */
-  private static <T> T create(Class<T> kind, byte[] function, StructType rows) {
+  private static <T> T create(Class<T> type, byte[] function, StructType rows) {
     Option<String> artifacts = JobArtifactSet.getCurrentJobArtifactState().map(one -> one.uuid());
-    return PlanParts.make(kind, source(), function, rows, artifacts, session());
+    return PlanArguments.instantiate(type, source(), function, rows, artifacts, session());
   }
 
   private static Option<String> session() {

@@ -22,7 +22,7 @@ public final class PythonWrite implements BatchWrite {
    * @param creation the table that the write creates
    */
   public record Parameters(boolean overwrites, String replaceWhere, List<String> splitBy,
-      JsonNode sources, String change, String retries, Creation creation) {}
+      JsonNode sources, String change, String retries, TableCreation creation) {}
 
   private final ScanRequest table;
   private final StructType rows;

@@ -18,9 +18,9 @@ final class Request {
   private static final String PREFIX = "_lance.";
   /**
    * Parameters that Spark carries as options of a table, and whether their text is JSON;
-   * {@code internal_keys.py} says why.
+   * {@code internal_keys.py} has the reasons.
    */
-  private static final Map<String, Boolean> CARRIED = Map.of(
+  private static final Map<String, Boolean> OPTION_PARAMETERS = Map.of(
       "_lance.after", true, "_lance.until", true, "_lance.of_sql", true, Options.CREATE, true,
       "_lance.cluster_by", true, "_lance.state", false);
 
@@ -38,12 +38,12 @@ final class Request {
   }
 
   /** About a table that may have its name in a catalog. */
-  Request of(NamedRequest table) {
+  Request of(TableRequest table) {
     return of(table.options()).with("catalog", table.catalog()).with("name", table.name());
   }
 
   /** About a new table; null is ignored. */
-  Request creating(Creation creation) {
+  Request creating(TableCreation creation) {
     return creation == null ? this : with("create", creation.replaces() ? null : true)
         .with("replace", creation.replaces() ? true : null)
         .with("properties", creation.properties()).with("cluster_by", creation.clusterBy());
@@ -68,9 +68,9 @@ final class Request {
   }
 
   /** Adds bytes, each of which may be null. */
-  Request with(String name, byte[][] all) {
+  Request with(String name, byte[][] attachments) {
     ArrayNode nodes = parameters.putArray(name);
-    for (byte[] one : all) {
+    for (byte[] one : attachments) {
       nodes.add(frame.attach(one));
     }
     return this;
@@ -87,21 +87,21 @@ final class Request {
   Frame send() {
     EarlyWorkers.start(method);
     Map<String, String> options = new HashMap<>();
-    table.asCaseSensitiveMap().forEach((name, text) -> {
-      if (CARRIED.containsKey(name)) {
-        parameters.set(name.substring(PREFIX.length()), CARRIED.get(name) ? json(text)
-            : Python.JSON.valueToTree(text));
+    table.asCaseSensitiveMap().forEach((name, value) -> {
+      if (OPTION_PARAMETERS.containsKey(name)) {
+        parameters.set(name.substring(PREFIX.length()), OPTION_PARAMETERS.get(name) ? json(value)
+            : Python.JSON.valueToTree(value));
       } else {
-        options.put(name, text);
+        options.put(name, value);
       }
     });
     return LanceService.call(method, frame.with("session", session())
         .with("options", Python.JSON.valueToTree(options)).with("params", parameters));
   }
 
-  private static JsonNode json(String text) {
+  private static JsonNode json(String value) {
     try {
-      return Python.JSON.readTree(text);
+      return Python.JSON.readTree(value);
     } catch (JsonProcessingException error) {
       throw new IllegalArgumentException(error);
     }
@@ -110,10 +110,11 @@ final class Request {
   private ObjectNode session() {
     SQLConf conf = SQLConf.get();
     ObjectNode session = Python.JSON.createObjectNode()
-        .put("application", Running.context().applicationId()).put("plugin", Plugin.identity())
+        .put("application", ActiveQuery.context().applicationId()).put("plugin", Plugin.identity())
         .put("time_zone", conf.sessionLocalTimeZone()).put("ansi", conf.ansiEnabled())
         .put("case_sensitive", conf.caseSensitiveAnalysis());
-    Map<String, String> hadoop = HadoopSettings.of(table, parameters.has("catalog"));
-    return hadoop.isEmpty() ? session : session.set("hadoop", Python.JSON.valueToTree(hadoop));
+    Map<String, String> hadoopSettings = HadoopSettings.of(table, parameters.has("catalog"));
+    return hadoopSettings.isEmpty() ? session
+        : session.set("hadoop", Python.JSON.valueToTree(hadoopSettings));
   }
 }

@@ -59,7 +59,7 @@ public final class Responses {
 
   /** Estimates of a column; each of the last four may be null. */
   public record ColumnEstimate(long distinct, long nulls, JsonNode min, JsonNode max,
-      Long averageBytes, Long mostBytes) {
+      Long averageBytes, Long maxBytes) {
     static ColumnEstimate of(JsonNode one) {
       return new ColumnEstimate(one.get("distinct").asLong(), one.get("nulls").asLong(),
           one.get("min"), one.get("max"),

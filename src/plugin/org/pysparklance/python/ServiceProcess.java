@@ -55,17 +55,17 @@ final class ServiceProcess {
    */
   static ServiceProcess start(SparkContext spark) {
     List<String> failures = new ArrayList<>();
-    for (Candidate one : candidates(spark.conf())) {
+    for (Candidate candidate : candidates(spark.conf())) {
       try {
-        ServiceProcess started = new ServiceProcess(builder(one, spark).start());
+        ServiceProcess started = new ServiceProcess(builder(candidate, spark).start());
         String failure = started.handshake(spark.version());
         if (failure == null) {
           return started;
         }
         started.close();
-        failures.add(one.python() + ": " + failure);
+        failures.add(candidate.python() + ": " + failure);
       } catch (IOException failure) {
-        failures.add(one.python() + ": " + failure.getMessage());
+        failures.add(candidate.python() + ": " + failure.getMessage());
       }
     }
     throw LanceException.notStarted(failures.stream().distinct().toList()).raise();
@@ -78,16 +78,17 @@ final class ServiceProcess {
             conf.get("spark.pyspark.driver.python", null), conf.get("spark.pyspark.python", null),
             environment.get("PYSPARK_DRIVER_PYTHON"), environment.get("PYSPARK_PYTHON"), "python3")
         .filter(Objects::nonNull).filter(one -> !one.isEmpty()).distinct().toList();
-    String own = environment.getOrDefault("PYTHONPATH", "");
-    String spark = Stream.of(PythonUtils.sparkPythonPath(), own)
+    String pythonPath = environment.getOrDefault("PYTHONPATH", "");
+    String spark = Stream.of(PythonUtils.sparkPythonPath(), pythonPath)
         .filter(one -> !one.isEmpty()).collect(Collectors.joining(File.pathSeparator));
     // A PySpark that pip installed is imported faster from its folder than from Spark's archives.
-    boolean isInstalled = new File(environment.getOrDefault("SPARK_HOME", ""), "__init__.py").exists();
-    Set<Candidate> found = new LinkedHashSet<>();
-    for (String path : isInstalled ? List.of(own, spark) : List.of(spark)) {
-      pythons.forEach(python -> found.add(new Candidate(python, path)));
+    boolean isInstalled =
+        new File(environment.getOrDefault("SPARK_HOME", ""), "__init__.py").exists();
+    Set<Candidate> candidates = new LinkedHashSet<>();
+    for (String path : isInstalled ? List.of(pythonPath, spark) : List.of(spark)) {
+      pythons.forEach(python -> candidates.add(new Candidate(python, path)));
     }
-    return found;
+    return candidates;
   }
 
   private static ProcessBuilder builder(Candidate candidate, SparkContext spark) {
@@ -108,10 +109,10 @@ final class ServiceProcess {
   private static Stream<String> addedFiles(SparkContext spark) {
     File root = new File(SparkFiles.getRootDirectory());
     File[] archives = root.listFiles((folder, name) -> name.matches(".*\\.(zip|egg|whl)"));
-    Stream<String> found = archives == null ? Stream.empty()
+    Stream<String> paths = archives == null ? Stream.empty()
         : Stream.of(archives).map(File::getPath).sorted();
-    return archives == null || archives.length == 0 ? found
-        : Stream.concat(Stream.of(root.getPath()), found);
+    return archives == null || archives.length == 0 ? paths
+        : Stream.concat(Stream.of(root.getPath()), paths);
   }
 
   /** Reads the first frame; returns null if it is valid, otherwise the problem. */
@@ -153,22 +154,22 @@ final class ServiceProcess {
 
   /** The error output of the process: buffered until the process is accepted, then printed. */
   private static final class ErrorOutput {
-    private static final int MAX_KEPT = 1 << 16;
+    private static final int MAX_BUFFERED = 1 << 16;
 
-    private final ByteArrayOutputStream kept = new ByteArrayOutputStream();
+    private final ByteArrayOutputStream buffered = new ByteArrayOutputStream();
     private final Thread reader;
     private boolean isForwarded;
 
-    ErrorOutput(InputStream from) {
-      reader = new Thread(() -> copy(from), "lance-service-errors");
+    ErrorOutput(InputStream stream) {
+      reader = new Thread(() -> copy(stream), "lance-service-errors");
       reader.setDaemon(true);
       reader.start();
     }
 
-    private void copy(InputStream from) {
+    private void copy(InputStream stream) {
       byte[] buffer = new byte[8192];
       try {
-        for (int size = from.read(buffer); size >= 0; size = from.read(buffer)) {
+        for (int size = stream.read(buffer); size >= 0; size = stream.read(buffer)) {
           accept(buffer, size);
         }
       } catch (IOException closed) {
@@ -180,14 +181,14 @@ final class ServiceProcess {
       if (isForwarded) {
         System.err.write(buffer, 0, size);
         System.err.flush();
-      } else if (kept.size() < MAX_KEPT) {
-        kept.write(buffer, 0, size);
+      } else if (buffered.size() < MAX_BUFFERED) {
+        buffered.write(buffer, 0, size);
       }
     }
 
     synchronized void forward() {
       isForwarded = true;
-      System.err.writeBytes(kept.toByteArray());
+      System.err.writeBytes(buffered.toByteArray());
     }
 
     String lastLine() {
@@ -198,7 +199,7 @@ final class ServiceProcess {
       }
       String[] lines;
       synchronized (this) {
-        lines = kept.toString(UTF_8).strip().split("\n");
+        lines = buffered.toString(UTF_8).strip().split("\n");
       }
       return lines[lines.length - 1].isEmpty() ? "it ended at once" : lines[lines.length - 1];
     }

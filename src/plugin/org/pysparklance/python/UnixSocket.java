@@ -12,13 +12,13 @@ import org.apache.spark.SparkConf;
 final class UnixSocket {
   private static final String SETTING = "spark.python.unix.domain.socket.";
   // The path of a socket has at most about 104 bytes; the file name takes 43.
-  private static final int LONGEST_FOLDER = 60;
+  private static final int MAX_FOLDER_BYTES = 60;
 
   private UnixSocket() {}
 
   static void use(SparkConf settings) {
     String folder = settings.get(SETTING + "dir", System.getProperty("java.io.tmpdir"));
-    if (folder.startsWith("/") && folder.getBytes(UTF_8).length <= LONGEST_FOLDER) {
+    if (folder.startsWith("/") && folder.getBytes(UTF_8).length <= MAX_FOLDER_BYTES) {
       settings.setIfMissing(SETTING + "enabled", "true");
     }
   }

@@ -18,45 +18,45 @@ final class WarmDaemon {
   private static final String SETTING = "spark.python.daemon.module";
   private static final String MODULE = "pyspark_lance.spark.daemon";
   /** Finds the package without importing it. */
-  private static final String IS_THERE = """
+  private static final String FIND_PACKAGE = """
       import importlib.util, os, sys
       found = importlib.util.find_spec("pyspark_lance")
       folders = found and found.submodule_search_locations or ()
       sys.exit(not any(os.path.exists(f"{one}/spark/daemon.py") for one in folders))
       """;
-  private static final long LONGEST_WAIT_S = 20;
+  private static final long MAX_WAIT_S = 20;
 
   /** Results by Python executable. */
-  private static final Map<String, Boolean> FINDS = new HashMap<>();
+  private static final Map<String, Boolean> CAN_IMPORT = new HashMap<>();
 
   private WarmDaemon() {}
 
   /** Whether our daemon forks new workers of {@code function}. */
   static synchronized boolean use(SparkConf settings, PythonFunction function) {
-    if (!settings.contains(SETTING) && isFound(function)) {
+    if (!settings.contains(SETTING) && areImportable(function)) {
       settings.setIfMissing(SETTING, MODULE);
     }
     return settings.get(SETTING, "").equals(MODULE);
   }
 
-  private static boolean isFound(PythonFunction function) {
+  private static boolean areImportable(PythonFunction function) {
     Map<String, String> environment = System.getenv();
-    String others = environment.getOrDefault("PYSPARK_PYTHON", "python3");
-    return Stream.of(function.pythonExec(), others).distinct()
+    String defaultPython = environment.getOrDefault("PYSPARK_PYTHON", "python3");
+    return Stream.of(function.pythonExec(), defaultPython).distinct()
         .allMatch(
-        python -> FINDS.computeIfAbsent(python, name -> finds(name, function.envVars())));
+        python -> CAN_IMPORT.computeIfAbsent(python, name -> canImport(name, function.envVars())));
   }
 
-  private static boolean finds(String python, Map<String, String> environment) {
-    ProcessBuilder asked = new ProcessBuilder(python, "-c", IS_THERE)
+  private static boolean canImport(String python, Map<String, String> environment) {
+    ProcessBuilder builder = new ProcessBuilder(python, "-c", FIND_PACKAGE)
         .redirectOutput(Redirect.DISCARD).redirectError(Redirect.DISCARD);
-    asked.environment().putAll(environment);
+    builder.environment().putAll(environment);
     try {
-      Process process = asked.start();
+      Process process = builder.start();
       process.getOutputStream().close();
-      boolean ends = process.waitFor(LONGEST_WAIT_S, TimeUnit.SECONDS);
+      boolean hasEnded = process.waitFor(MAX_WAIT_S, TimeUnit.SECONDS);
       process.destroy();
-      return ends && process.exitValue() == 0;
+      return hasEnded && process.exitValue() == 0;
     } catch (IOException failure) {
       return false;
     } catch (InterruptedException cancelled) {

@@ -31,8 +31,8 @@ final class BatchColumn extends ArrowColumnVector {
   private long values;
   private long indices;
   private UTF8String[] strings;
-  private byte[] text = {};
-  private int first;  // where the text begins in Arrow's buffer
+  private byte[] textBytes = {};
+  private int textOffset;  // where the text begins in Arrow's buffer
 
   BatchColumn(FieldVector vector) { this(vector, vector, 0); }
 
@@ -58,7 +58,7 @@ final class BatchColumn extends ArrowColumnVector {
   }
 
   /** Switches to the data that was loaded into the vector. */
-  void show() {
+  void update() {
     hasNulls = vector.getNullCount() > 0;
     validity = vector instanceof NullVector ? 0 : vector.getValidityBufferAddress();
     offsets = items instanceof VarCharVector || items instanceof ListVector
@@ -66,26 +66,26 @@ final class BatchColumn extends ArrowColumnVector {
     values = items instanceof VarCharVector || items instanceof BaseFixedWidthVector
         ? items.getDataBufferAddress() : 0;
     if (items instanceof VarCharVector && items.getValueCount() > 0) {
-      copyText();
+      copyStrings();
     }
     if (indexBytes > 0) {
       indices = vector.getDataBufferAddress();
       strings = new UTF8String[items.getValueCount()];
     }
-    Arrays.stream(children).forEach(BatchColumn::show);
+    Arrays.stream(children).forEach(BatchColumn::update);
   }
 
   /**
    * Copies strings to byte arrays, as Spark's own strings are. With off-heap strings in a session,
    * the JIT compiler generates code for both, which is slower than a copy.
    */
-  private void copyText() {
-    first = start(0);
-    int length = start(items.getValueCount()) - first;
-    if (text.length < length) {
-      text = new byte[length + length / 4];
+  private void copyStrings() {
+    textOffset = readOffset(0);
+    int length = readOffset(items.getValueCount()) - textOffset;
+    if (textBytes.length < length) {
+      textBytes = new byte[length + length / 4];
     }
-    Platform.copyMemory(null, values + first, text, Platform.BYTE_ARRAY_OFFSET, length);
+    Platform.copyMemory(null, values + textOffset, textBytes, Platform.BYTE_ARRAY_OFFSET, length);
   }
 
   /** Does nothing: Spark closes the columns of a batch, but these are reused for the next one. */
@@ -133,19 +133,20 @@ final class BatchColumn extends ArrowColumnVector {
     if (isNullAt(row)) {
       return null;
     }
-    return indexBytes == 0 ? string(row) : item(index(row));
+    return indexBytes == 0 ? readString(row) : decode(readIndex(row));
   }
 
-  private UTF8String string(int at) {
-    return UTF8String.fromBytes(text, start(at) - first, start(at + 1) - start(at));
+  private UTF8String readString(int index) {
+    return UTF8String.fromBytes(textBytes, readOffset(index) - textOffset,
+        readOffset(index + 1) - readOffset(index));
   }
 
-  private UTF8String item(int at) {
-    UTF8String known = strings[at];
-    return known != null ? known : (strings[at] = string(at));
+  private UTF8String decode(int index) {
+    UTF8String string = strings[index];
+    return string != null ? string : (strings[index] = readString(index));
   }
 
-  private int index(int row) {
+  private int readIndex(int row) {
     return switch (indexBytes) {
       case 1 -> Platform.getByte(null, indices + row) & 0xFF;
       case 2 -> Platform.getShort(null, indices + 2L * row) & 0xFFFF;
@@ -157,10 +158,10 @@ final class BatchColumn extends ArrowColumnVector {
     if (children.length == 0 || isNullAt(row)) {
       return super.getArray(row);
     }
-    return new ColumnarArray(children[0], start(row), start(row + 1) - start(row));
+    return new ColumnarArray(children[0], readOffset(row), readOffset(row + 1) - readOffset(row));
   }
 
-  private int start(int row) { return Platform.getInt(null, offsets + 4L * row); }
+  private int readOffset(int row) { return Platform.getInt(null, offsets + 4L * row); }
 
   @Override public ArrowColumnVector getChild(int ordinal) {
     return ordinal < children.length ? children[ordinal] : super.getChild(ordinal);

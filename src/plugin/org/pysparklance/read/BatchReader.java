@@ -41,32 +41,32 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   private static final int MEMORY = 1;
   private static final int LENGTH = 2;
   private static final int BYTES = 3;
-  private static final int SEEN = 0xFF;
+  private static final int TOKEN_READ = 0xFF;
 
   private final CancelOnLimit python;
   private final BufferAllocator allocator =
       ArrowUtils.rootAllocator().newChildAllocator("lance batches", 0, Long.MAX_VALUE);
   private final Map<String, ByteBuffer> maps = new HashMap<>();
-  private FileOutputStream answers;
+  private FileOutputStream acknowledgements;
   private final Map<Long, Dictionary> dictionaries = new HashMap<>();
-  private ByteBuffer shown;
+  private ByteBuffer schemaHeader;
   private VectorSchemaRoot root;
   private BatchColumn[] columns;
   private ColumnarBatch batch;
-  private int lent = SEEN;
+  private int batchInUse = TOKEN_READ;
   private long rows;
   private long bytes;
 
   BatchReader(PartitionReader<InternalRow> python) {
-    this.python = new CancelOnLimit(python, this::endAnswers);
+    this.python = new CancelOnLimit(python, this::closeAcknowledgements);
   }
 
   /** The next batch with rows, which invalidates the one before. */
   @Override public boolean next() throws IOException {
-    giveBack();
+    releaseBatch();
     while (python.next()) {
       InternalRow row = python.get();
-      if (row.getLong(LENGTH) > 0 && take(row)) {
+      if (row.getLong(LENGTH) > 0 && receive(row)) {
         rows += batch.numRows();
         bytes += row.getLong(LENGTH);
         return true;
@@ -81,13 +81,13 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   @Override public CustomTaskMetric[] currentMetricsValues() {
     return !python.isOver() ? new CustomTaskMetric[0]
         : Arrays.stream(python.currentMetricsValues()).map(metric -> switch (metric.name()) {
-          case "pythonNumRowsReceived" -> new LanceScan.Total(metric.name(), rows);
-          case "pythonDataReceived" -> new LanceScan.Total(metric.name(), bytes);
+          case "pythonNumRowsReceived" -> new LanceScan.TaskMetric(metric.name(), rows);
+          case "pythonDataReceived" -> new LanceScan.TaskMetric(metric.name(), bytes);
           default -> metric;
         }).toArray(CustomTaskMetric[]::new);
   }
 
-  private boolean take(InternalRow row) throws IOException {
+  private boolean receive(InternalRow row) throws IOException {
     int length = Math.toIntExact(row.getLong(LENGTH));
     if (row.isNullAt(MEMORY)) {
       ArrowBuf copy = allocator.buffer(length);
@@ -96,11 +96,11 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
       return true;
     }
     String file = row.getString(MEMORY);
-    if (answers == null) {
-      greet(row.getString(ACKNOWLEDGE), file, Arrays.copyOf(row.getBinary(BYTES), length));
+    if (acknowledgements == null) {
+      handshake(row.getString(ACKNOWLEDGE), file, Arrays.copyOf(row.getBinary(BYTES), length));
       return false;
     }
-    lent = Integer.parseInt(row.getString(ACKNOWLEDGE));
+    batchInUse = Integer.parseInt(row.getString(ACKNOWLEDGE));
     ByteBuffer memory = map(file, length);
     long address = MemoryUtil.getByteBufferAddress(memory);
     load(memory, allocator.wrapForeignAllocation(new ForeignAllocation(length, address) {
@@ -110,13 +110,13 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   }
 
   /** Responds if this process sees the worker's token; otherwise rows contain the batches. */
-  private void greet(String pipe, String file, byte[] token) {
+  private void handshake(String pipe, String file, byte[] token) {
     try {
-      byte[] seen = new byte[token.length];
-      map(file, token.length).duplicate().get(seen);
-      if (Arrays.equals(seen, token)) {
-        answers = new FileOutputStream(pipe);
-        answers.write(SEEN);
+      byte[] content = new byte[token.length];
+      map(file, token.length).duplicate().get(content);
+      if (Arrays.equals(content, token)) {
+        acknowledgements = new FileOutputStream(pipe);
+        acknowledgements.write(TOKEN_READ);
       }
     } catch (IOException | RuntimeException unreachable) {
       // Another file system or another user: continue without shared memory.
@@ -124,27 +124,27 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   }
 
   private ByteBuffer map(String file, int length) throws IOException {
-    ByteBuffer known = maps.get(file);
-    if (known == null || known.capacity() < length) {
+    ByteBuffer mapped = maps.get(file);
+    if (mapped == null || mapped.capacity() < length) {
       try (FileChannel channel = FileChannel.open(Path.of(file))) {
-        ByteBuffer whole = channel.map(FileChannel.MapMode.READ_ONLY, 0, channel.size());
-        maps.put(file, whole);
-        unmap(known);
-        known = whole;
+        ByteBuffer mapping = channel.map(FileChannel.MapMode.READ_ONLY, 0, channel.size());
+        maps.put(file, mapping);
+        unmap(mapped);
+        mapped = mapping;
       }
     }
-    return known;
+    return mapped;
   }
 
-  private static void unmap(ByteBuffer known) {
-    if (known != null) {
-      StorageUtils.dispose(known);
+  private static void unmap(ByteBuffer mapped) {
+    if (mapped != null) {
+      StorageUtils.dispose(mapped);
     }
   }
 
   /** Loads an Arrow stream of a schema and a batch into the vectors; takes over {@code memory}. */
-  private void load(ByteBuffer given, ArrowBuf memory) throws IOException {
-    ByteBuffer stream = given.duplicate().order(ByteOrder.LITTLE_ENDIAN);
+  private void load(ByteBuffer messages, ArrowBuf memory) throws IOException {
+    ByteBuffer stream = messages.duplicate().order(ByteOrder.LITTLE_ENDIAN);
     stream.position(0);
     while (true) {
       stream.getInt();  // a mark
@@ -153,34 +153,35 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
       stream.position(stream.position() + size);
       Message message = Message.getRootAsMessage(header);
       if (message.headerType() == MessageHeader.RecordBatch) {
-        ArrowBuf body = memory.slice(stream.position(), message.bodyLength());
-        try (ArrowRecordBatch loaded = MessageSerializer.deserializeRecordBatch(message, body)) {
-          new VectorLoader(root).load(loaded);
+        ArrowBuf arrowBody = memory.slice(stream.position(), message.bodyLength());
+        try (ArrowRecordBatch arrow =
+            MessageSerializer.deserializeRecordBatch(message, arrowBody)) {
+          new VectorLoader(root).load(arrow);
         }
-        Arrays.stream(columns).forEach(BatchColumn::show);
+        Arrays.stream(columns).forEach(BatchColumn::update);
         batch = new ColumnarBatch(columns, root.getRowCount());
         return;
       }
       if (message.headerType() == MessageHeader.DictionaryBatch) {
-        ArrowBuf body = memory.slice(stream.position(), message.bodyLength());
+        ArrowBuf arrowBody = memory.slice(stream.position(), message.bodyLength());
         memory.getReferenceManager().retain();
-        try (ArrowDictionaryBatch loaded =
-            MessageSerializer.deserializeDictionaryBatch(message, body)) {
-          FieldVector items = dictionaries.get(loaded.getDictionaryId()).getVector();
-          new VectorLoader(VectorSchemaRoot.of(items)).load(loaded.getDictionary());
+        try (ArrowDictionaryBatch arrow =
+            MessageSerializer.deserializeDictionaryBatch(message, arrowBody)) {
+          FieldVector items = dictionaries.get(arrow.getDictionaryId()).getVector();
+          new VectorLoader(VectorSchemaRoot.of(items)).load(arrow.getDictionary());
         }
         stream.position(stream.position() + Math.toIntExact(message.bodyLength()));
-      } else if (!header.equals(shown)) {
-        show(header, MessageSerializer.deserializeSchema(message));
+      } else if (!header.equals(schemaHeader)) {
+        createVectors(header, MessageSerializer.deserializeSchema(message));
       }
     }
   }
 
   /** Creates vectors for batches of a schema. Columns may be dictionaries in some batches. */
-  private void show(ByteBuffer header, Schema schema) {
+  private void createVectors(ByteBuffer header, Schema schema) {
     clear();
     dictionaries.clear();
-    shown = ByteBuffer.allocate(header.capacity()).put(header.duplicate()).flip();
+    schemaHeader = ByteBuffer.allocate(header.capacity()).put(header.duplicate()).flip();
     List<Field> fields = schema.getFields().stream()
         .map(field -> DictionaryUtility.toMemoryFormat(field, allocator, dictionaries)).toList();
     root = VectorSchemaRoot.create(new Schema(fields), allocator);
@@ -202,26 +203,26 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     }
   }
 
-  private void giveBack() {
+  private void releaseBatch() {
     clear();
-    if (lent != SEEN) {
+    if (batchInUse != TOKEN_READ) {
       try {
-        answers.write(lent);
+        acknowledgements.write(batchInUse);
       } catch (IOException ended) {
         // The worker has sent all batches and no longer listens.
       }
-      lent = SEEN;
+      batchInUse = TOKEN_READ;
     }
   }
 
-  private void endAnswers() throws IOException {
-    if (answers != null) {
-      answers.close();
+  private void closeAcknowledgements() throws IOException {
+    if (acknowledgements != null) {
+      acknowledgements.close();
     }
   }
 
   @Override public void close() throws IOException {
-    try (python; allocator; FileOutputStream pipe = answers) {
+    try (python; allocator; FileOutputStream pipe = acknowledgements) {
       clear();
     } finally {
       maps.values().forEach(BatchReader::unmap);

@@ -19,7 +19,7 @@ import org.pysparklance.python.Python;
 final class CancelOnLimit implements PartitionReader<InternalRow> {
   private final PartitionReader<InternalRow> python;
   private final AutoCloseable channel;
-  private Thread listening;
+  private Thread readingThread;
   private boolean isOver;
 
   /** @param channel a channel whose close wakes up a waiting worker */
@@ -30,35 +30,36 @@ final class CancelOnLimit implements PartitionReader<InternalRow> {
 
   @Override public boolean next() throws IOException {
     isOver = !python.next();
-    if (listening == null) {
+    if (readingThread == null) {
       // Listeners run in reverse order: this one before Spark's, which was added with the first
       // row and releases the worker.
-      listening = Thread.currentThread();
-      TaskContext.get().addTaskCompletionListener((TaskCompletionListener) this::hear);
+      readingThread = Thread.currentThread();
+      TaskContext.get().addTaskCompletionListener((TaskCompletionListener) this::onTaskCompletion);
     }
     return !isOver;
   }
 
   boolean isOver() { return isOver; }
 
-  private void hear(TaskContext task) {
-    boolean isAlone = Thread.currentThread() == listening;  // TRANSFORM reads in another thread
-    if (isOver || !isAlone || task.isInterrupted() || task.isFailed()) {
+  private void onTaskCompletion(TaskContext task) {
+    // TRANSFORM reads in another thread.
+    boolean isSameThread = Thread.currentThread() == readingThread;
+    if (isOver || !isSameThread || task.isInterrupted() || task.isFailed()) {
       return;
     }
-    File sign = new File(
+    File marker = new File(
         SparkEnv.get().blockManager().diskBlockManager().localDirs()[0],
         "lance-enough-" + task.taskAttemptId());
     try {
-      sign.createNewFile();
+      marker.createNewFile();
       channel.close();
       while (!task.isInterrupted() && python.next()) {
         python.get();
       }
-    } catch (Exception lost) {
+    } catch (Exception failure) {
       // Errors of Python are irrelevant now; at worst this worker exits.
     } finally {
-      sign.delete();
+      marker.delete();
     }
   }
 

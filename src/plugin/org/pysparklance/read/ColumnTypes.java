@@ -7,51 +7,51 @@ import org.apache.spark.sql.types.*;
 /** The types that Spark reads as Arrow columns, and nested projections of columns. */
 final class ColumnTypes {
   /** By name, as older releases of Spark lack some. */
-  private static final Set<String> PLAIN = Set.of("boolean", "tinyint", "smallint", "int",
+  private static final Set<String> ATOMIC_TYPES = Set.of("boolean", "tinyint", "smallint", "int",
       "bigint", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz",
       "void", "variant");
 
   private ColumnTypes() {}
 
-  static boolean areKnown(StructType columns) {
-    return Arrays.stream(columns.fields()).allMatch(field -> isKnown(field.dataType()));
+  static boolean areSupported(StructType columns) {
+    return Arrays.stream(columns.fields()).allMatch(field -> isSupported(field.dataType()));
   }
 
-  /** The projection of Spark, but with whole maps, which cannot be read in part. */
-  static StructType withWholeMaps(StructType asked, StructType own) {
-    return new StructType(Arrays.stream(asked.fields()).map(field -> {
-      int place = Arrays.asList(own.fieldNames()).indexOf(field.name());
-      return place < 0 ? field : new StructField(field.name(),
-          withWholeMaps(field.dataType(), own.fields()[place].dataType()), field.nullable(),
+  /** Spark's projection, but with complete maps, which cannot be pruned. */
+  static StructType withWholeMaps(StructType required, StructType full) {
+    return new StructType(Arrays.stream(required.fields()).map(field -> {
+      int index = Arrays.asList(full.fieldNames()).indexOf(field.name());
+      return index < 0 ? field : new StructField(field.name(),
+          withWholeMaps(field.dataType(), full.fields()[index].dataType()), field.nullable(),
           field.metadata());
     }).toArray(StructField[]::new));
   }
 
-  private static DataType withWholeMaps(DataType asked, DataType own) {
-    if (asked instanceof StructType some && own instanceof StructType all) {
-      return withWholeMaps(some, all);
+  private static DataType withWholeMaps(DataType required, DataType full) {
+    if (required instanceof StructType requiredType && full instanceof StructType fullType) {
+      return withWholeMaps(requiredType, fullType);
     }
-    if (asked instanceof ArrayType some && own instanceof ArrayType all) {
-      return new ArrayType(withWholeMaps(some.elementType(), all.elementType()),
-          some.containsNull());
+    if (required instanceof ArrayType requiredType && full instanceof ArrayType fullType) {
+      return new ArrayType(withWholeMaps(requiredType.elementType(), fullType.elementType()),
+          requiredType.containsNull());
     }
-    return asked instanceof MapType ? own : asked;
+    return required instanceof MapType ? full : required;
   }
 
-  private static boolean isKnown(DataType type) {
+  private static boolean isSupported(DataType type) {
     if (type instanceof StructType struct) {
-      return areKnown(struct);
+      return areSupported(struct);
     }
     if (type instanceof ArrayType array) {
-      return isKnown(array.elementType());
+      return isSupported(array.elementType());
     }
     if (type instanceof MapType map) {
-      return isKnown(map.keyType()) && isKnown(map.valueType());
+      return isSupported(map.keyType()) && isSupported(map.valueType());
     }
     if (type instanceof UserDefinedType<?> user) {
-      return isKnown(user.sqlType());
+      return isSupported(user.sqlType());
     }
-    return PLAIN.contains(type.simpleString()) || type instanceof StringType
+    return ATOMIC_TYPES.contains(type.simpleString()) || type instanceof StringType
         || type instanceof DecimalType || type instanceof DayTimeIntervalType
         || type instanceof YearMonthIntervalType;
   }

@@ -13,8 +13,8 @@ import org.apache.spark.sql.connector.read.HasPartitionKey;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.partitioning.KeyGroupedPartitioning;
 import org.apache.spark.sql.connector.read.partitioning.Partitioning;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.PythonRead;
@@ -29,15 +29,16 @@ import org.pysparklance.python.ScanRequest;
  * @param tasks a digest of Python's tasks, to detect a different plan when they run
  */
 record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
-  private static final List<DataType> UNFIT =
+  private static final List<DataType> UNSUPPORTED =
       List.of(DataTypes.FloatType, DataTypes.DoubleType, DataTypes.BinaryType);
 
   /** Requests the keys from Python; null if it knows none for these columns. */
   static KeyGroups of(
-      ScanRequest pinned, StructType columns, Collection<String> wanted) {
-    List<String> own = wanted.stream().filter(name -> isKey(columns, name)).toList();
+      ScanRequest request, StructType columns, Collection<String> candidates) {
+    List<String> keyColumns =
+        candidates.stream().filter(name -> isSupportedKey(columns, name)).toList();
     Responses.TaskKeys found =
-        own.isEmpty() ? null : Python.taskKeys(pinned.byKey(own, null), columns);
+        keyColumns.isEmpty() ? null : Python.taskKeys(request.byKey(keyColumns, null), columns);
     if (found == null) {
       return null;
     }
@@ -47,16 +48,16 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
     return new KeyGroups(found.columns(), keys, found.tasks());
   }
 
-  private static boolean isKey(StructType columns, String name) {
+  private static boolean isSupportedKey(StructType columns, String name) {
     return Arrays.asList(columns.fieldNames()).contains(name)
-        && CountedValues.isKnown(columns.apply(name).dataType())
-        && !UNFIT.contains(columns.apply(name).dataType());
+        && IndexCounts.isKnown(columns.apply(name).dataType())
+        && !UNSUPPORTED.contains(columns.apply(name).dataType());
   }
 
   private static InternalRow key(StructType columns, List<String> names, JsonNode values) {
     return new GenericInternalRow(IntStream.range(0, names.size()).mapToObj(i ->
         values.get(i).isNull() ? null
-            : CountedValues.value(values.get(i).asText(), columns.apply(names.get(i)).dataType()))
+            : IndexCounts.value(values.get(i).asText(), columns.apply(names.get(i)).dataType()))
         .toArray());
   }
 
@@ -66,10 +67,10 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
   }
 
   /** The request with which Python plans exactly these tasks. */
-  ScanRequest with(ScanRequest pinned) { return pinned.byKey(columns, tasks); }
+  ScanRequest with(ScanRequest request) { return request.byKey(columns, tasks); }
 
   /** The tasks of Python's read with their keys; an empty read has one task. */
-  InputPartition[] keyed(PythonRead read) {
+  InputPartition[] withKeys(PythonRead read) {
     if (keys.length == 0) {
       return new InputPartition[0];
     }
@@ -77,14 +78,15 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
     if (python.length != keys.length) {
       throw new IllegalStateException(python.length + " tasks for " + keys.length + " keys");
     }
-    return IntStream.range(0, keys.length).mapToObj(i -> new Keyed(python[i], keys[i]))
+    return IntStream.range(0, keys.length).mapToObj(i -> new KeyedPartition(python[i], keys[i]))
         .toArray(InputPartition[]::new);
   }
 
   /** A task with one key. */
-  record Keyed(InputPartition python, InternalRow partitionKey) implements HasPartitionKey {
-    static InputPartition inner(InputPartition one) {
-      return one instanceof Keyed keyed ? keyed.python() : one;
+  record KeyedPartition(InputPartition python, InternalRow partitionKey)
+      implements HasPartitionKey {
+    static InputPartition unwrap(InputPartition one) {
+      return one instanceof KeyedPartition partition ? partition.python() : one;
     }
   }
 }

@@ -36,13 +36,13 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
     /** A message of Python with an inline batch; see {@code BatchReader}. */
     PartitionReader<InternalRow> reader() {
       return new PartitionReader<>() {
-        private int at = -1;
+        private int index = -1;
 
-        @Override public boolean next() { return ++at < batches.length; }
+        @Override public boolean next() { return ++index < batches.length; }
 
         @Override public InternalRow get() {
           return new GenericInternalRow(
-              new Object[] {null, null, (long) batches[at].length, batches[at]});
+              new Object[] {null, null, (long) batches[index].length, batches[index]});
         }
 
         @Override public void close() {}
@@ -57,7 +57,7 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
 
     @Override public PartitionReader<InternalRow> createReader(InputPartition partition) {
       EarlyWorkers.await();
-      return new Reader(python.createReader(KeyGroups.Keyed.inner(partition)));
+      return new Reader(python.createReader(KeyGroups.KeyedPartition.unwrap(partition)));
     }
 
     @Override public PartitionReader<ColumnarBatch> createColumnarReader(
@@ -66,7 +66,7 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
         return new BatchReader(few.reader());
       }
       EarlyWorkers.await();
-      return new BatchReader(python.createReader(KeyGroups.Keyed.inner(partition)));
+      return new BatchReader(python.createReader(KeyGroups.KeyedPartition.unwrap(partition)));
     }
   }
 

@@ -32,7 +32,8 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     SupportsRuntimeV2Filtering {
   private static final String COLUMNAR = "spark.sql.lance.columnar";
   /** Since 4.3: Python functions read batches of a scan, and keep them while they read more. */
-  private static final String KEEPS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
+  private static final String COLUMNAR_PYTHON_INPUT =
+      "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
   /** The maximum number of join keys to look up. */
   public static final int MAX_KEYS = 50_000;
   /** The same for changes of rows of large tables with an index that finds single keys. */
@@ -40,7 +41,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   /** Of these tables; with fewer rows for each key, reading all rows takes less time. */
   private static final int MIN_ROWS_PER_KEY = 20;
   /** The maximum number of keys in all tasks together, of eight bytes each. */
-  private static final long MAX_SENT = 2_000_000;
+  private static final long MAX_SENT_KEYS = 2_000_000;
   private static final long TASK_BYTES = 128 << 20;
   private static final long MIN_TASKS = 16;
 
@@ -51,9 +52,9 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private final Predicate[] pushed;
   private final String filter;
   private final int limit;
-  private final ScanRequest pinned;
-  private final String top;
-  private final boolean ofRowChange;
+  private final ScanRequest request;
+  private final String topText;
+  private final boolean forRowLevelOperation;
   private final boolean hasStatistics;
   private final ScanPlan plan;
   private final ScanTasks tasks;
@@ -61,23 +62,23 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private boolean isStream;
   private Boolean readsBatches;
   /** The runtime filter of the next batch, as JSON; null if there is none. */
-  private String joined;
+  private String runtimeFilter;
 
-  public LanceScan(LanceScanBuilder asked) { this(asked, null); }
+  public LanceScan(LanceScanBuilder builder) { this(builder, null); }
 
   /** {@code keyColumns}: the partitioning that was reported to Spark; null if none was. */
-  private LanceScan(LanceScanBuilder asked, List<String> keyColumns) {
-    this.table = asked.table;
-    this.options = asked.options;
+  private LanceScan(LanceScanBuilder builder, List<String> keyColumns) {
+    this.table = builder.table;
+    this.options = builder.options;
     this.translator = new PredicateJson(table);
-    this.columns = asked.columns;
-    this.pushed = asked.pushed;
-    this.filter = asked.filter;
-    this.limit = asked.limit;
-    this.pinned = asked.pinned();
-    this.top = asked.topText;
-    this.ofRowChange = asked.built != null;
-    this.hasStatistics = asked.hasStatistics;
+    this.columns = builder.columns;
+    this.pushed = builder.pushed;
+    this.filter = builder.filter;
+    this.limit = builder.limit;
+    this.request = builder.request();
+    this.topText = builder.topText;
+    this.forRowLevelOperation = builder.operationScans != null;
+    this.hasStatistics = builder.hasStatistics;
     this.plan = new ScanPlan(this);
     this.tasks = new ScanTasks(this, keyColumns);
   }
@@ -86,7 +87,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   public String filter() { return filter; }
 
   /** Whether the scan is part of a command that changes rows. */
-  public boolean isOfRowChange() { return ofRowChange; }
+  public boolean isForRowLevelOperation() { return forRowLevelOperation; }
 
   /** The description of the version. */
   public Description table() { return table; }
@@ -94,11 +95,11 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   public CaseInsensitiveStringMap options() { return options; }
 
   /** Whether the scan has a pushed condition. */
-  public boolean holds(Predicate condition) { return Arrays.asList(pushed).contains(condition); }
+  public boolean isPushed(Predicate condition) { return Arrays.asList(pushed).contains(condition); }
 
   /** Whether Python can prune rows by one more condition, other than IS NOT NULL. */
-  public boolean canTest(Predicate condition) {
-    return !ofRowChange && limit < 0 && top.isEmpty() && !holds(condition)
+  public boolean canPush(Predicate condition) {
+    return !forRowLevelOperation && limit < 0 && topText.isEmpty() && !isPushed(condition)
         && !condition.name().equals("IS_NOT_NULL") && translator.all(condition) != null;
   }
 
@@ -108,33 +109,36 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   }
 
   /** Whether rows can be pruned by keys in a column. */
-  public boolean testsKeys(String column) {
-    return isFree() && table.rows() >= 0 && table.typeOf(new String[] {column}).isTextual();
+  public boolean canFilterKeys(String column) {
+    return canPruneColumns() && table.rows() >= 0
+        && table.typeOf(new String[] {column}).isTextual();
   }
 
   /** This scan with more conditions. */
-  public LanceScan narrowed(Predicate[] more) { return narrowed(columns, more); }
+  public LanceScan withPredicates(Predicate[] predicates) { return copyWith(columns, predicates); }
 
   /** This scan with only some of its columns. */
-  public LanceScan narrowed(StructType some) { return narrowed(some, new Predicate[0]); }
+  public LanceScan withColumns(StructType readColumns) {
+    return copyWith(readColumns, new Predicate[0]);
+  }
 
-  private LanceScan narrowed(StructType some, Predicate[] more) {
-    LanceScanBuilder asked = new LanceScanBuilder(table, some, options);
-    asked.pushPredicates(
-        Stream.of(pushed, more).flatMap(Arrays::stream).toArray(Predicate[]::new));
-    return new LanceScan(asked, tasks.keyColumns());
+  private LanceScan copyWith(StructType readColumns, Predicate[] predicates) {
+    LanceScanBuilder builder = new LanceScanBuilder(table, readColumns, options);
+    builder.pushPredicates(
+        Stream.of(pushed, predicates).flatMap(Arrays::stream).toArray(Predicate[]::new));
+    return new LanceScan(builder, tasks.keyColumns());
   }
 
   /** Whether columns can be pruned: Spark knows no partitioning or order by them. */
-  public boolean isFree() {
-    return !ofRowChange && limit < 0 && top.isEmpty() && tasks.keyColumns() == null;
+  public boolean canPruneColumns() {
+    return !forRowLevelOperation && limit < 0 && topText.isEmpty() && tasks.keyColumns() == null;
   }
 
   /** Reports the partitioning by the clustering columns, if each task has one value of them. */
   @Override public Partitioning outputPartitioning() {
-    boolean isWanted = SQLConf.get().v2BucketingEnabled() && table.rows() >= 0 && limit < 0
-        && top.isEmpty() && !ofRowChange;
-    return tasks.partitionBy(isWanted ? table.keys() : List.of());
+    boolean isReported = SQLConf.get().v2BucketingEnabled() && table.rows() >= 0 && limit < 0
+        && topText.isEmpty() && !forRowLevelOperation;
+    return tasks.partitionBy(isReported ? table.keys() : List.of());
   }
 
   /** A scan whose rows are known while planning: Spark starts no task for it. */
@@ -142,18 +146,18 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
       implements LocalScan {}
 
   /** The value of a metric in one task. */
-  public record Total(String name, long value) implements CustomTaskMetric {}
+  public record TaskMetric(String name, long value) implements CustomTaskMetric {}
 
   @Override public StructType readSchema() { return columns; }
 
-  /** What Python is asked for. */
-  ScanRequest request() { return pinned; }
+  /** The request to Python. */
+  ScanRequest request() { return request; }
 
   /** The maximum number of rows; negative if there is none. */
   int limit() { return limit; }
 
   /** The columns of all pushed conditions. */
-  Stream<String> testedColumns() {
+  Stream<String> predicateColumns() {
     return Arrays.stream(pushed).flatMap(one -> Arrays.stream(one.references()))
         .map(one -> one.fieldNames()[0]);
   }
@@ -167,45 +171,48 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
    * changes rows, for which Spark would add a join with all rows of the table.
    */
   @Override public NamedReference[] filterAttributes() {
-    return ofRowChange ? new NamedReference[0] : prunable().toArray(NamedReference[]::new);
+    return forRowLevelOperation ? new NamedReference[0]
+        : prunableColumns().toArray(NamedReference[]::new);
   }
 
   /**
    * The columns by which a join can prune rows. None with a top N, which must not be computed after
    * a runtime filter.
    */
-  public Stream<NamedReference> prunable() {
-    return !top.isEmpty() ? Stream.empty() : Arrays.stream(columns.fieldNames())
+  public Stream<NamedReference> prunableColumns() {
+    return !topText.isEmpty() ? Stream.empty() : Arrays.stream(columns.fieldNames())
         .filter(table::isPrunable).map(FieldReference::column);
   }
 
   /** Sets the keys of the other side of a join as runtime filter of the next batch. */
   @Override public synchronized void filter(Predicate[] keys) {
-    Predicate[] few = Arrays.stream(keys)
-        .filter(one -> one.children().length <= 1 + mostKeys(one) && translator.all(one) != null)
+    Predicate[] lookups = Arrays.stream(keys)
+        .filter(one -> one.children().length <= 1 + maxFilterKeys(one)
+            && translator.all(one) != null)
         .toArray(Predicate[]::new);
-    joined = few.length == 0 ? null
-        : translator.all(Stream.of(pushed, few).flatMap(Arrays::stream).toArray(Predicate[]::new));
+    runtimeFilter = lookups.length == 0 ? null
+        : translator.all(
+            Stream.of(pushed, lookups).flatMap(Arrays::stream).toArray(Predicate[]::new));
   }
 
   /** The maximum number of keys of a column to look up. */
   public int maxKeys(String column) {
-    boolean findsKeys = ofRowChange && table.isCounted(column);
-    return !findsKeys ? MAX_KEYS : (int) Math.max(MAX_KEYS,
+    boolean hasKeyIndex = forRowLevelOperation && table.hasValueCounts(column);
+    return !hasKeyIndex ? MAX_KEYS : (int) Math.max(MAX_KEYS,
         Math.min(MAX_CHANGED_KEYS, table.rows() / MIN_ROWS_PER_KEY));
   }
 
   /** Without an index all tasks test the keys, so each task gets all of them. */
-  private long mostKeys(Predicate keys) {
+  private long maxFilterKeys(Predicate keys) {
     long tasks = MIN_TASKS + table.storedBytes(columns, table.rows()) / TASK_BYTES;
     String column = keys.children()[0] instanceof NamedReference one ? one.fieldNames()[0] : "";
     return table.isPrunable(column) ? maxKeys(column)
-        : Math.min(MAX_KEYS, MAX_SENT / tasks);
+        : Math.min(MAX_KEYS, MAX_SENT_KEYS / tasks);
   }
 
   @Override public synchronized Batch toBatch() {
-    String keys = joined;
-    joined = null;
+    String keys = runtimeFilter;
+    runtimeFilter = null;
     return new LanceBatch(this, keys);
   }
 
@@ -227,17 +234,18 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   synchronized boolean readsBatches() {
     if (readsBatches == null) {
       SQLConf conf = SQLConf.get();
-      boolean isKept = conf.isModifiable(KEEPS) && !conf.getConfString(KEEPS, "true").equals("false");
-      readsBatches = !isStream && !isKept && ColumnTypes.areKnown(columns)
+      boolean keepsBatches = conf.isModifiable(COLUMNAR_PYTHON_INPUT)
+          && !conf.getConfString(COLUMNAR_PYTHON_INPUT, "true").equals("false");
+      readsBatches = !isStream && !keepsBatches && ColumnTypes.areSupported(columns)
           && !columnar().equals("off");
     }
     return readsBatches;
   }
 
   /** The next batch invalidates a batch. If Spark may keep batches, this reads rows. */
-  public static void keepBatchesFromPython(RuntimeConfig conf) {
-    if (conf.isModifiable(KEEPS) && !conf.contains(KEEPS)) {
-      conf.set(KEEPS, "false");
+  public static void disableColumnarPythonInput(RuntimeConfig conf) {
+    if (conf.isModifiable(COLUMNAR_PYTHON_INPUT) && !conf.contains(COLUMNAR_PYTHON_INPUT)) {
+      conf.set(COLUMNAR_PYTHON_INPUT, "false");
     }
   }
 
@@ -249,13 +257,13 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   static String columnar() { return SQLConf.get().getConfString(COLUMNAR, "shared"); }
 
   @Override public String description() {
-    Long kept = plan.remaining().fragments();
+    Long keptFragments = plan.remaining().fragments();
     List<String> keyColumns = tasks.keyColumns();
     return "lance " + table.title() + ", reads: " + columns.simpleString()
-        + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + top
+        + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + topText
         + (keyColumns == null ? "" : ", tasks by: " + keyColumns)
-        + (kept == null ? "" : ", fragments: " + kept + " kept, "
-            + (table.fragments() - kept) + " skipped") + indices();
+        + (keptFragments == null ? "" : ", fragments: " + keptFragments + " kept, "
+            + (table.fragments() - keptFragments) + " skipped") + indices();
   }
 
   /** The selectivity of the pushed conditions. */
@@ -269,23 +277,24 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   /** The bytes to read; column statistics are only for the cost-based optimizer and DESCRIBE. */
   @Override public Statistics estimateStatistics() {
     if (table.rows() < 0) {
-      return new Estimate(OptionalLong.empty(), OptionalLong.empty(), Map.of());
+      return new ScanStatistics(OptionalLong.empty(), OptionalLong.empty(), Map.of());
     }
-    boolean areUsed =
+    boolean needsColumns =
         hasStatistics || SQLConf.get().cboEnabled() || SQLConf.get().planStatsEnabled();
-    if (statistics == null && areUsed) {
-      statistics = Python.statistics(pinned, columns);
+    if (statistics == null && needsColumns) {
+      statistics = Python.statistics(request, columns);
     }
-    long left = Math.min(
+    long matchingRows = Math.min(
         table.rows(), statistics == null ? plan.remaining().rows() : statistics.rows());
-    long rows = limit < 0 ? left : Math.min(left, limit);
-    return new Estimate(OptionalLong.of(table.storedBytes(columns, rows)), OptionalLong.of(rows),
-        Estimate.of(columns, statistics == null ? Map.of() : statistics.columns()));
+    long rows = limit < 0 ? matchingRows : Math.min(matchingRows, limit);
+    return new ScanStatistics(OptionalLong.of(table.storedBytes(columns, rows)),
+        OptionalLong.of(rows),
+        ScanStatistics.of(columns, statistics == null ? Map.of() : statistics.columns()));
   }
 
   /** Scans that would read the same are equal, so that Spark runs them once. */
   @Override public boolean equals(Object other) {
-    return other instanceof LanceScan scan && scan.pinned.equals(pinned)
+    return other instanceof LanceScan scan && scan.request.equals(request)
         && scan.columns.equals(columns);
   }
 

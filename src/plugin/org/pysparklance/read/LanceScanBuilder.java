@@ -32,9 +32,9 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   private String top;
   String topText = "";
   /** The scans of a command that changes rows; null for those of other queries. */
-  public List<LanceScan> built;
+  public List<LanceScan> operationScans;
   boolean hasStatistics;
-  private LanceScan.LocalRows answer;
+  private LanceScan.LocalRows localRows;
 
   public LanceScanBuilder(Description table, StructType columns, CaseInsensitiveStringMap options) {
     this.table = table;
@@ -44,8 +44,8 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   }
 
   /** A command that changes rows records all of its scans. */
-  public LanceScanBuilder ofRowChange(List<LanceScan> scans) {
-    built = scans;
+  public LanceScanBuilder forRowLevelOperation(List<LanceScan> scans) {
+    operationScans = scans;
     return this;
   }
 
@@ -56,39 +56,40 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   }
 
   @Override public Scan build() {
-    if (answer != null) {
-      return answer;
+    if (localRows != null) {
+      return localRows;
     }
     LanceScan scan = new LanceScan(this);
-    if (built != null) {
-      built.add(scan);
+    if (operationScans != null) {
+      operationScans.add(scan);
     }
     return scan;
   }
 
   /** The rows of this version, with the pushdowns. */
-  ScanRequest pinned() {
+  ScanRequest request() {
     return ScanRequest.of(options, table).filtered(filter).limited(limit < 0 ? null : limit, top);
   }
 
   @Override public Predicate[] pushPredicates(Predicate[] predicates) {
-    Map<Boolean, List<Predicate>> known = Arrays.stream(predicates)
+    Map<Boolean, List<Predicate>> byTranslatable = Arrays.stream(predicates)
         .collect(Collectors.partitioningBy(one -> translator.all(one) != null));
-    pushed = known.get(true).toArray(Predicate[]::new);
+    pushed = byTranslatable.get(true).toArray(Predicate[]::new);
     // In a canonical order, so that equal scans are recognised.
     filter = pushed.length == 0 ? null : translator.all(Arrays.stream(pushed).distinct()
         .sorted(Comparator.comparing(Predicate::toString)).toArray(Predicate[]::new));
-    return known.get(false).toArray(Predicate[]::new);
+    return byTranslatable.get(false).toArray(Predicate[]::new);
   }
 
   @Override public Predicate[] pushedPredicates() { return pushed; }
 
   @Override public void pruneColumns(StructType required) {
-    StructType all = columns;
-    columns = ColumnTypes.withWholeMaps(required, all);
+    StructType readColumns = columns;
+    columns = ColumnTypes.withWholeMaps(required, readColumns);
     if (columns.isEmpty() && LanceScan.needsColumn()) {
-      Arrays.stream(all.fields()).min(Comparator.comparing(one -> one.dataType().defaultSize()))
-          .ifPresent(narrow -> columns = new StructType().add(narrow));
+      Arrays.stream(readColumns.fields()).min(Comparator.comparing(one ->
+          one.dataType().defaultSize()))
+          .ifPresent(smallest -> columns = new StructType().add(smallest));
     }
   }
 
@@ -108,8 +109,8 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
       return false;
     }
     boolean descending = orders[0].direction() == SortDirection.DESCENDING;
-    if (filter == null && table.isOrdered(column)) {
-      filter = Python.first(pinned(), column, rows, descending);
+    if (filter == null && table.hasBounds(column)) {
+      filter = Python.firstRowsPredicate(request(), column, rows, descending);
     }
     top = JsonNodeFactory.instance.objectNode().put("column", column).put("rows", rows)
         .put("descending", descending)
@@ -134,45 +135,45 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   /** Counts and bounds, if the metadata or an index has them. */
   @Override public boolean pushAggregation(Aggregation aggregation) {
     AggregateFunc[] functions = aggregation.aggregateExpressions();
-    answer = null;
+    localRows = null;
     if (table.rows() < 0) {
       return false;
     }
     if (filter != null || functions.length == 0 || aggregation.groupByExpressions().length > 0) {
-      answer = CountedValues.answer(table, columns, pinned(), aggregation);
-      return answer != null;
+      localRows = IndexCounts.localRows(table, columns, request(), aggregation);
+      return localRows != null;
     }
     Object[] values = new Object[functions.length];
     StructType schema = new StructType();
     for (int i = 0; i < functions.length; i++) {
-      JsonNode value = valueOf(functions[i]);
+      JsonNode value = storedValue(functions[i]);
       if (value == null) {
         return false;
       }
       DataType type = typeOf(functions[i]);
-      values[i] = value.isNull() ? null : CountedValues.value(value.asText(), type);
+      values[i] = value.isNull() ? null : IndexCounts.value(value.asText(), type);
       schema = schema.add("value " + i, type, true);
     }
-    answer = new LanceScan.LocalRows(schema, new InternalRow[] {new GenericInternalRow(values)},
+    localRows = new LanceScan.LocalRows(schema, new InternalRow[] {new GenericInternalRow(values)},
         "lance " + aggregation + " of " + table.title() + ", answered from metadata");
     return true;
   }
 
   /** The value of an aggregate over all rows; null if it takes a scan. */
-  private JsonNode valueOf(AggregateFunc function) {
+  private JsonNode storedValue(AggregateFunc function) {
     if (function instanceof CountStar) {
       return JsonNodeFactory.instance.numberNode(table.rows());
     }
-    boolean counts = function instanceof Count count && !count.isDistinct();
+    boolean isCount = function instanceof Count count && !count.isDistinct();
     boolean isBound = function instanceof Min || function instanceof Max;
     String column = nameOf(function.children()[0]);
-    boolean isAsked = (counts || isBound && CountedValues.isKnown(typeOf(function)))
-        && (table.lineage().contains(column) || table.isOrdered(column));
-    Responses.Bounds found = isAsked ? Python.bounds(pinned(), column) : null;
-    if (found == null || !counts && found.bounds() == null) {
+    boolean hasStoredBounds = (isCount || isBound && IndexCounts.isKnown(typeOf(function)))
+        && (table.lineageColumns().contains(column) || table.hasBounds(column));
+    Responses.Bounds bounds = hasStoredBounds ? Python.bounds(request(), column) : null;
+    if (bounds == null || !isCount && bounds.bounds() == null) {
       return null;
     }
-    return counts ? found.count() : found.bounds().get(function instanceof Min ? 0 : 1);
+    return isCount ? bounds.count() : bounds.bounds().get(function instanceof Min ? 0 : 1);
   }
 
   /** Of bounds the column's own. */

@@ -6,7 +6,7 @@ import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.Responses;
 
-/** What is left of a table after pruning, and the rows of a small scan. Requested once, when used. */
+/** The fragments and rows after pruning, and the rows of a small scan; requested on first use. */
 final class ScanPlan {
   /** Up to this many bytes, rows are read while planning; Spark warns of tasks twice as large. */
   private static final String SMALL = "spark.sql.lance.smallScanBytes";
@@ -24,8 +24,8 @@ final class ScanPlan {
   /** The remaining fragments and rows. */
   synchronized Responses.Plan remaining() {
     if (remaining == null) {
-      boolean isWhole = scan.filter() == null || isOfAllFragments() && !isSmall();
-      remaining = isWhole ? scan.table().wholePlan() : request();
+      boolean isUnpruned = scan.filter() == null || readsAllFragments() && !isSmall();
+      remaining = isUnpruned ? scan.table().wholePlan() : request();
     }
     return remaining;
   }
@@ -44,16 +44,17 @@ final class ScanPlan {
   private Responses.Plan request() {
     isRequested = true;
     long bytes = scan.readsBatches() ? smallBytes() : 0;
-    Responses.Plan found =
+    Responses.Plan plan =
         Python.plan(scan.request(), scan.readSchema(), LanceScan.columnar(), bytes);
-    inlineRows = found.batches();
-    return found;
+    inlineRows = plan.batches();
+    return plan;
   }
 
   /** Whether there are no statistics by which a condition could prune a fragment. */
-  private boolean isOfAllFragments() {
+  private boolean readsAllFragments() {
     Description table = scan.table();
-    return table.hasNoIndices() && scan.testedColumns().noneMatch(table.lineage()::contains);
+    return table.hasNoIndices()
+        && scan.predicateColumns().noneMatch(table.lineageColumns()::contains);
   }
 
   /** Whether all rows, or those within the limit, may be small. Of a search only Python knows. */

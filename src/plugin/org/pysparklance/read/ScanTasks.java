@@ -14,12 +14,12 @@ import org.pysparklance.python.ScanRequest;
 final class ScanTasks {
   private final LanceScan scan;
   /** The tasks of all rows. */
-  private PythonRead all;
+  private PythonRead allTasks;
   /** The tasks that were planned last, possibly with a runtime filter. */
-  private PythonRead last;
+  private PythonRead lastTasks;
   /** The partitioning that was reported to Spark; null if none was. */
   private List<String> keyColumns;
-  private KeyGroups groups;
+  private KeyGroups keyGroups;
 
   ScanTasks(LanceScan scan, List<String> keyColumns) {
     this.scan = scan;
@@ -30,51 +30,54 @@ final class ScanTasks {
 
   /** The partitioning by some of the columns, if each task has one value of them. */
   synchronized Partitioning partitionBy(Collection<String> columns) {
-    groups = columns.isEmpty() ? null : groupsOf(scan.request(), columns);
-    keyColumns = groups == null ? null : groups.columns();
-    all = null;
-    return groups == null ? new UnknownPartitioning(0) : groups.partitioning();
+    keyGroups = columns.isEmpty() ? null : loadKeyGroups(scan.request(), columns);
+    keyColumns = keyGroups == null ? null : keyGroups.columns();
+    allTasks = null;
+    return keyGroups == null ? new UnknownPartitioning(0) : keyGroups.partitioning();
   }
 
   /** Plans the tasks of all rows, or of a runtime filter, as JSON. */
   synchronized InputPartition[] partitions(String filter) {
-    ScanRequest wanted = filter == null ? scan.request() : scan.request().filtered(filter);
+    ScanRequest request = filter == null ? scan.request() : scan.request().filtered(filter);
     if (keyColumns == null) {
-      last = filter == null ? all() : read(wanted);
-      return last.partitions();
+      lastTasks = filter == null ? allTasks() : planRead(request);
+      return lastTasks.partitions();
     }
-    KeyGroups found = filter == null ? groups() : groupsOf(wanted, keyColumns);
-    if (found == null || !found.columns().equals(keyColumns)) {
+    KeyGroups filtered = filter == null ? keyGroups() : loadKeyGroups(request, keyColumns);
+    if (filtered == null || !filtered.columns().equals(keyColumns)) {
       throw new IllegalStateException("[LANCE_STORAGE] the zone maps of the analysis "
-          + "cannot be read again\n  hint: try again, or set " + SQLConf.V2_BUCKETING_ENABLED().key()
+          + "cannot be read again\n  hint: try again, or set "
+          + SQLConf.V2_BUCKETING_ENABLED().key()
           + " to false");
     }
-    return found.keyed(filter == null ? all() : read(found.with(wanted)));
+    return filtered.withKeys(filter == null ? allTasks() : planRead(filtered.with(request)));
   }
 
   /** Readers of the planned tasks. */
-  synchronized PartitionReaderFactory readers() { return (last == null ? all() : last).readers(); }
+  synchronized PartitionReaderFactory readers() {
+    return (lastTasks == null ? allTasks() : lastTasks).readers();
+  }
 
-  private PythonRead all() {
-    if (all == null) {
-      all = read(groups() == null ? scan.request() : groups.with(scan.request()));
+  private PythonRead allTasks() {
+    if (allTasks == null) {
+      allTasks = planRead(keyGroups() == null ? scan.request() : keyGroups.with(scan.request()));
     }
-    return all;
+    return allTasks;
   }
 
-  private KeyGroups groups() {
-    if (groups == null && keyColumns != null) {
-      groups = groupsOf(scan.request(), keyColumns);
+  private KeyGroups keyGroups() {
+    if (keyGroups == null && keyColumns != null) {
+      keyGroups = loadKeyGroups(scan.request(), keyColumns);
     }
-    return groups;
+    return keyGroups;
   }
 
-  private KeyGroups groupsOf(ScanRequest wanted, Collection<String> columns) {
-    return KeyGroups.of(wanted, scan.readSchema(), columns);
+  private KeyGroups loadKeyGroups(ScanRequest request, Collection<String> columns) {
+    return KeyGroups.of(request, scan.readSchema(), columns);
   }
 
-  private PythonRead read(ScanRequest wanted) {
+  private PythonRead planRead(ScanRequest request) {
     return PythonRead.plan(
-        wanted, scan.readSchema(), scan.readsBatches() ? LanceScan.columnar() : null);
+        request, scan.readSchema(), scan.readsBatches() ? LanceScan.columnar() : null);
   }
 }

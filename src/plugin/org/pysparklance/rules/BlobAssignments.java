@@ -23,14 +23,14 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.NullType;
 import org.pysparklance.catalog.LanceTable;
-import org.pysparklance.compat.PlanParts;
+import org.pysparklance.compat.PlanArguments;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Lets UPDATE and MERGE assign bytes to blob columns, which queries read as descriptors: binary
  * values, and blobs of other tables, which are then read as binary. Conditions still see
- * descriptors. This releases the commands that {@link DeferredCommands} defers, and first handles
- * those that name {@link HiddenColumns}.
+ * descriptors. This releases the commands that {@link DeferRowLevelCommands} defers, and first handles
+ * those that name {@link MetadataColumns}.
  */
 public final class BlobAssignments extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
@@ -38,73 +38,77 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
       return (LogicalPlan) plan.mapChildren(child -> apply((LogicalPlan) child));
     }
     if (plan instanceof UpdateTable update) {
-      HiddenColumns.refuseValues(update, update.table());
+      MetadataColumns.refuseValues(update, update.table());
     }
-    if (plan instanceof MergeIntoTable merge && isHeld(merge.mergeCondition(), false)) {
-      HiddenColumns.refuseValues(merge, merge.targetTable());
-      if (HiddenColumns.areNamed(merge)) {
-        return isReady(merge) ? released(HiddenColumns.withDefaults(merge)) : plan;
+    if (plan instanceof MergeIntoTable merge && isDeferred(merge.mergeCondition(), false)) {
+      MetadataColumns.refuseValues(merge, merge.targetTable());
+      if (MetadataColumns.areReferenced(merge)) {
+        return isReady(merge) ? rewrite(MetadataColumns.withDefaults(merge)) : plan;
       }
     }
-    return released(plan);
+    return rewrite(plan);
   }
 
-  private static LogicalPlan released(LogicalPlan plan) {
+  private static LogicalPlan rewrite(LogicalPlan plan) {
     if (plan instanceof UpdateTable update && update.table().resolved()
         && !hasBlobs(update.table())
         || plan instanceof MergeIntoTable merge && merge.targetTable().resolved()
         && !hasBlobs(merge.targetTable())) {
-      return DeferredCommands.released(plan);
+      return DeferRowLevelCommands.restore(plan);
     }
     if (plan instanceof UpdateTable update && update.childrenResolved()
-        && update.condition().exists(one -> isHeld(one, true))
+        && update.condition().exists(one -> isDeferred(one, true))
         && isReady(CollectionConverters.asJava(update.expressions()))) {
-      return new Command(update.table(), null).released(update);
+      return new Command(update.table(), null).rewrite(update);
     }
     if (plan instanceof MergeIntoTable merge && isReady(merge)) {
-      return new Command(merge.targetTable(), merge.sourceTable()).released(merge);
+      return new Command(merge.targetTable(), merge.sourceTable()).rewrite(merge);
     }
     return plan;
   }
 
   /** Whether a target, below aliases and views, is a Lance table with blob columns. */
   static boolean hasBlobs(LogicalPlan target) {
-    LogicalPlan table = EliminateSubqueryAliases.apply(target);
-    return table instanceof View view ? hasBlobs(view.child())
-        : table instanceof DataSourceV2Relation relation
-            && relation.table() instanceof LanceTable own && !own.blobs().isEmpty();
+    LogicalPlan relationOrView = EliminateSubqueryAliases.apply(target);
+    return relationOrView instanceof View view ? hasBlobs(view.child())
+        : relationOrView instanceof DataSourceV2Relation relation
+            && relation.table() instanceof LanceTable table && !table.blobs().isEmpty();
   }
 
   private static boolean isReady(MergeIntoTable merge) {
-    return merge.childrenResolved() && isHeld(merge.mergeCondition(), true)
+    return merge.childrenResolved() && isDeferred(merge.mergeCondition(), true)
         && isReady(CollectionConverters.asJava(merge.expressions()));
   }
 
   /** Whether a condition is deferred, and resolved if it must be. */
-  private static boolean isHeld(Expression condition, boolean resolved) {
-    return condition instanceof DeferredCondition held && (!resolved || held.child().resolved());
+  private static boolean isDeferred(Expression condition, boolean resolved) {
+    return condition instanceof DeferredCondition deferred
+        && (!resolved || deferred.child().resolved());
   }
 
-  private static boolean isReady(List<Expression> parts) {
-    return parts.stream().allMatch(BlobAssignments::isReady);
+  private static boolean isReady(List<Expression> expressions) {
+    return expressions.stream().allMatch(BlobAssignments::isReady);
   }
 
   /** Whether all is resolved except conditionals with both descriptors and bytes. */
-  private static boolean isReady(Expression part) {
-    boolean mayWait = part instanceof DeferredCondition || choosesValues(part)
-        || part instanceof Assignment || !part.getClass().getName().contains("Unresolved")
-        && part.getClass().getName().endsWith("Action");
-    return part.resolved() || mayWait && isReady(CollectionConverters.asJava(part.children()));
+  private static boolean isReady(Expression expression) {
+    boolean mayBeUnresolved = expression instanceof DeferredCondition || isConditional(expression)
+        || expression instanceof Assignment
+        || !expression.getClass().getName().contains("Unresolved")
+        && expression.getClass().getName().endsWith("Action");
+    return expression.resolved()
+        || mayBeUnresolved && isReady(CollectionConverters.asJava(expression.children()));
   }
 
-  static boolean choosesValues(Expression part) {
-    return part instanceof If || part instanceof CaseWhen || part instanceof Coalesce;
+  static boolean isConditional(Expression expression) {
+    return expression instanceof If || expression instanceof CaseWhen
+        || expression instanceof Coalesce;
   }
 
   /** Whether a child of a conditional is a value rather than a condition. */
-  static boolean isChosen(Expression chooser, int child) {
-    return chooser instanceof Coalesce || (chooser instanceof If ? child > 0
-        : child % 2 == 1 || child == chooser.children().size() - 1);
+  static boolean isResultChild(Expression conditional, int child) {
+    return conditional instanceof Coalesce || (conditional instanceof If ? child > 0
+        : child % 2 == 1 || child == conditional.children().size() - 1);
   }
 
   /** A command before its types are checked. */
@@ -112,19 +116,19 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
     private final Map<Long, Column> blobs = new HashMap<>();
     private final LogicalPlan target;
     private final LogicalPlan source;
-    private final Map<Long, Attribute> fetched = new HashMap<>();
+    private final Map<Long, Attribute> binaryColumns = new HashMap<>();
 
     /** A blob column of the target: its type in queries, and its type in writes. */
-    private record Column(Attribute shown, DataType written) {}
+    private record Column(Attribute queryColumn, DataType writeType) {}
 
     Command(LogicalPlan target, LogicalPlan source) {
       this.target = target;
       this.source = source;
       if (EliminateSubqueryAliases.apply(target) instanceof DataSourceV2Relation relation
           && relation.table() instanceof LanceTable table) {
-        Map<String, DataType> written = table.blobs();
+        Map<String, DataType> writeTypes = table.blobs();
         for (Attribute one : CollectionConverters.asJava(relation.output())) {
-          DataType type = written.get(one.name());
+          DataType type = writeTypes.get(one.name());
           if (type != null && !type.sameType(one.dataType())) {
             blobs.put(one.exprId().id(), new Column(one, type));
           }
@@ -132,72 +136,78 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
       }
     }
 
-    LogicalPlan released(LogicalPlan command) {
-      LogicalPlan given = (LogicalPlan) command.mapExpressions(this::given);
-      if (!fetched.isEmpty()) {
-        CollectionConverters.asJava(given.expressions())
-            .forEach(part -> BlobSources.check(part, fetched.keySet(), false));
+    LogicalPlan rewrite(LogicalPlan command) {
+      LogicalPlan assigned = (LogicalPlan) command.mapExpressions(this::assignValues);
+      if (!binaryColumns.isEmpty()) {
+        CollectionConverters.asJava(assigned.expressions())
+            .forEach(expression -> BlobSources.check(expression, binaryColumns.keySet(), false));
         Map<Long, DataType> types = new HashMap<>();
-        fetched.forEach((id, blob) -> types.put(id, blob.dataType()));
-        given = (LogicalPlan) given.mapExpressions(part -> BlobSources.retyped(part, types));
+        binaryColumns.forEach((id, blob) -> types.put(id, blob.dataType()));
+        assigned = (LogicalPlan) assigned.mapExpressions(expression ->
+            BlobSources.withTypes(expression, types));
       }
-      LogicalPlan read = source == null || fetched.isEmpty() ? source
-          : new BlobSources(source, fetched).asBytes();
-      Object[] parts = PlanParts.changed((scala.Product) given, part ->
-          part == source && source != null ? read : DeferredCommands.releasedPart(part));
-      return (LogicalPlan) given.makeCopy(parts);
+      LogicalPlan binary = source == null || binaryColumns.isEmpty() ? source
+          : new BlobSources(source, binaryColumns).readAsBinary();
+      Object[] arguments = PlanArguments.replace((scala.Product) assigned, expression ->
+          expression == source && source != null ? binary
+          : DeferRowLevelCommands.restorePart(expression));
+      return (LogicalPlan) assigned.makeCopy(arguments);
     }
 
     /** Replaces the values that an expression of the command assigns to blob columns. */
-    private Expression given(Expression part) {
-      if (!(part instanceof Assignment set)) {
-        return (Expression) part.mapChildren(child -> given((Expression) child));
+    private Expression assignValues(Expression expression) {
+      if (!(expression instanceof Assignment assignment)) {
+        return (Expression) expression.mapChildren(child -> assignValues((Expression) child));
       }
-      Column column = set.key() instanceof Attribute key ? blobs.get(key.exprId().id()) : null;
-      return column == null ? part : set.copy(set.key(), value(set.value(), column));
+      Column column = assignment.key() instanceof Attribute key ? blobs.get(key.exprId().id())
+          : null;
+      return column == null ? expression
+          : assignment.copy(assignment.key(), value(assignment.value(), column));
     }
 
-    private Expression value(Expression given, Column column) {
-      if (choosesValues(given)) {
-        List<Expression> parts = new ArrayList<>(CollectionConverters.asJava(given.children()));
-        for (int i = 0; i < parts.size(); i++) {
-          if (isChosen(given, i)) {
-            parts.set(i, value(parts.get(i), column));
+    private Expression value(Expression value, Column column) {
+      if (isConditional(value)) {
+        List<Expression> expressions =
+            new ArrayList<>(CollectionConverters.asJava(value.children()));
+        for (int i = 0; i < expressions.size(); i++) {
+          if (isResultChild(value, i)) {
+            expressions.set(i, value(expressions.get(i), column));
           }
         }
-        return (Expression) given.withNewChildren(CollectionConverters.asScala(parts).toSeq());
+        return (Expression) value.withNewChildren(
+            CollectionConverters.asScala(expressions).toSeq());
       }
-      DataType type = given.dataType();
+      DataType type = value.dataType();
       // Spark may have cast NULL to the type of descriptors.
-      if (type instanceof NullType || BlobWrites.isNull(given)) {
-        return Literal.create(null, column.shown().dataType());
+      if (type instanceof NullType || BlobWrites.isNull(value)) {
+        return Literal.create(null, column.queryColumn().dataType());
       }
-      if (type.sameType(column.written())) {
-        return new BlobValue(given, column.shown().dataType());
+      if (type.sameType(column.writeType())) {
+        return new BlobValue(value, column.queryColumn().dataType());
       }
-      return BlobSources.isDescriptor(type) ? ofDescriptor(given, column) : given;
+      return BlobSources.isDescriptor(type) ? ofDescriptor(value, column) : value;
     }
 
     /** The bytes of a descriptor. */
-    private Expression ofDescriptor(Expression given, Column column) {
-      DataType shown = column.shown().dataType();
-      if (given instanceof Attribute own && blobs.containsKey(own.exprId().id())
-          && target.outputSet().contains(own)) {
-        return given;
+    private Expression ofDescriptor(Expression value, Column column) {
+      DataType queryType = column.queryColumn().dataType();
+      if (value instanceof Attribute current && blobs.containsKey(current.exprId().id())
+          && target.outputSet().contains(current)) {
+        return value;
       }
-      if (given instanceof Attribute blob && source != null && source.outputSet().contains(blob)) {
-        Attribute read = fetched.computeIfAbsent(
-            blob.exprId().id(), id -> (Attribute) blob.withDataType(column.written()));
-        return new BlobValue(read, shown);
+      if (value instanceof Attribute blob && source != null && source.outputSet().contains(blob)) {
+        Attribute binary = binaryColumns.computeIfAbsent(
+            blob.exprId().id(), id -> (Attribute) blob.withDataType(column.writeType()));
+        return new BlobValue(binary, queryType);
       }
-      if (given instanceof ScalarSubquery query && query.outerAttrs().isEmpty()) {
+      if (value instanceof ScalarSubquery query && query.outerAttrs().isEmpty()) {
         Attribute blob = query.plan().output().head();
-        Map<Long, Attribute> read =
-            Map.of(blob.exprId().id(), (Attribute) blob.withDataType(column.written()));
+        Map<Long, Attribute> binary =
+            Map.of(blob.exprId().id(), (Attribute) blob.withDataType(column.writeType()));
         return new BlobValue(
-            query.withNewPlan(new BlobSources(query.plan(), read).asBytes()), shown);
+            query.withNewPlan(new BlobSources(query.plan(), binary).readAsBinary()), queryType);
       }
-      throw BlobSources.refused(column.shown().name());
+      throw BlobSources.unsupported(column.queryColumn().name());
     }
   }
 }

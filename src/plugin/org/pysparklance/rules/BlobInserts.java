@@ -31,7 +31,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.LanceTable;
-import org.pysparklance.compat.PlanParts;
+import org.pysparklance.compat.PlanArguments;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -54,53 +54,57 @@ public final class BlobInserts extends Rule<LogicalPlan> {
     }
     if (plan instanceof InsertIntoStatement insert && insert.partitionSpec().isEmpty()) {
       List<String> names = CollectionConverters.asJava(insert.userSpecifiedCols());
-      return inserted(insert, insert.table(), insert.query(), insert.byName(), names);
+      return rewriteInsert(insert, insert.table(), insert.query(), insert.byName(), names);
     }
     if (plan instanceof V2WriteCommand write && !plan.resolved()) {
-      return inserted(
+      return rewriteInsert(
           plan, (LogicalPlan) write.table(), write.query(), write.isByName(), List.of());
     }
     if (plan instanceof MergeIntoTable merge && merge.withSchemaEvolution()) {
-      DataSourceV2Relation table = target(merge.targetTable());
-      return table == null ? merge : with(merge, merge.sourceTable(),
-          asDescriptors(merge.sourceTable(), table, true));
+      DataSourceV2Relation table = findTarget(merge.targetTable());
+      return table == null ? merge : replaceChild(merge, merge.sourceTable(),
+          castToDescriptors(merge.sourceTable(), table, true));
     }
     return plan;
   }
 
-  private LogicalPlan inserted(LogicalPlan write, LogicalPlan target, LogicalPlan query,
+  private LogicalPlan rewriteInsert(LogicalPlan write, LogicalPlan target, LogicalPlan query,
       boolean byName, List<String> names) {
-    DataSourceV2Relation table = target(target);
+    DataSourceV2Relation table = findTarget(target);
     return table == null ? write
-        : PlanParts.isSet(write, "withSchemaEvolution") && names.isEmpty()
-            ? with(write, query, asDescriptors(query, table, byName))
-            : with(write, target, retyped(table, query, byName, names));
+        : PlanArguments.isTrue(write, "withSchemaEvolution") && names.isEmpty()
+            ? replaceChild(write, query, castToDescriptors(query, table, byName))
+            : replaceChild(write, target, withWriteTypes(table, query, byName, names));
   }
 
-  private static LogicalPlan with(LogicalPlan plan, LogicalPlan child, LogicalPlan other) {
-    Object[] parts = PlanParts.changed(plan, part -> part == child ? other : part);
-    return parts == null ? plan : (LogicalPlan) plan.makeCopy(parts);
+  private static LogicalPlan replaceChild(LogicalPlan plan, LogicalPlan child,
+      LogicalPlan replacement) {
+    Object[] fields = PlanArguments.replace(plan, part -> part == child ? replacement : part);
+    return fields == null ? plan : (LogicalPlan) plan.makeCopy(fields);
   }
 
   /** A query whose bytes for blob columns have the types of descriptors, if there are any. */
-  private LogicalPlan asDescriptors(
+  private LogicalPlan castToDescriptors(
       LogicalPlan query, DataSourceV2Relation table, boolean byName) {
-    LogicalPlan whole = analyzed(query);
-    if (!whole.resolved()) {
+    LogicalPlan analyzedQuery = analyze(query);
+    if (!analyzedQuery.resolved()) {
       return query;
     }
-    LogicalPlan below = whole instanceof SubqueryAlias alias ? alias.child() : whole;
-    List<NamedExpression> values = new ArrayList<>(CollectionConverters.asJava(below.output()));
+    LogicalPlan child = analyzedQuery instanceof SubqueryAlias alias ? alias.child()
+        : analyzedQuery;
+    List<NamedExpression> values = new ArrayList<>(CollectionConverters.asJava(child.output()));
     List<String> names = values.stream().map(NamedExpression::name).toList();
-    Map<String, DataType> written = ((LanceTable) table.table()).blobs();
+    Map<String, DataType> writeTypes = ((LanceTable) table.table()).blobs();
     boolean isChanged = false;
     for (int i = 0; i < table.output().size(); i++) {
       AttributeReference column = table.output().apply(i);
-      int place = byName ? place(names, column.name()) : i;
-      if (written.get(column.name()) instanceof BinaryType && place >= 0 && place < values.size()
-          && values.get(place) instanceof Attribute value
-          && value.dataType() instanceof BinaryType && !value.dataType().sameType(column.dataType())) {
-        values.set(place, new Alias(new BlobValue(value, column.dataType()), value.name(),
+      int ordinal = byName ? ordinalOf(names, column.name()) : i;
+      if (writeTypes.get(column.name()) instanceof BinaryType && ordinal >= 0
+          && ordinal < values.size()
+          && values.get(ordinal) instanceof Attribute value
+          && value.dataType() instanceof BinaryType
+          && !value.dataType().sameType(column.dataType())) {
+        values.set(ordinal, new Alias(new BlobValue(value, column.dataType()), value.name(),
             NamedExpression.newExprId(), value.qualifier(), Option.empty(),
             CollectionConverters.asScala(List.<String>of()).toSeq()));
         isChanged = true;
@@ -109,54 +113,54 @@ public final class BlobInserts extends Rule<LogicalPlan> {
     if (!isChanged) {
       return query;
     }
-    LogicalPlan shown = new Project(CollectionConverters.asScala(values).toSeq(), below);
-    return below == whole ? shown : (LogicalPlan) whole.withNewChildren(
-        CollectionConverters.asScala(List.of(shown)).toSeq());
+    LogicalPlan projected = new Project(CollectionConverters.asScala(values).toSeq(), child);
+    return child == analyzedQuery ? projected : (LogicalPlan) analyzedQuery.withNewChildren(
+        CollectionConverters.asScala(List.of(projected)).toSeq());
   }
 
   /** The Lance table with columns of blobs that a write names; null for any other table. */
-  private DataSourceV2Relation target(LogicalPlan named) {
-    if (!DeferredCommands.mayBeLance(session, named)) {
+  private DataSourceV2Relation findTarget(LogicalPlan expression) {
+    if (!DeferRowLevelCommands.mayBeLance(session, expression)) {
       return null;
     }
     // Spark remembers what it resolves as long as it analyses one plan.
-    LogicalPlan found = EliminateSubqueryAliases.apply(
-        session.sessionState().analyzer().ResolveRelations().apply(named));
-    return found instanceof DataSourceV2Relation relation
+    LogicalPlan resolved = EliminateSubqueryAliases.apply(
+        session.sessionState().analyzer().ResolveRelations().apply(expression));
+    return resolved instanceof DataSourceV2Relation relation
         && relation.table() instanceof LanceTable table && !table.blobs().isEmpty()
         ? relation : null;
   }
 
-  private DataSourceV2Relation retyped(
+  private DataSourceV2Relation withWriteTypes(
       DataSourceV2Relation table, LogicalPlan query, boolean byName, List<String> names) {
-    Map<String, DataType> written = ((LanceTable) table.table()).blobs();
-    List<Value> values = values(analyzed(query));
+    Map<String, DataType> writeTypes = ((LanceTable) table.table()).blobs();
+    List<Value> values = values(analyze(query));
     List<AttributeReference> output =
         new ArrayList<>(CollectionConverters.asJava(table.output()));
     Map<String, String> blobs = new HashMap<>(table.options().asCaseSensitiveMap());
     for (int i = 0; i < output.size(); i++) {
       AttributeReference column = output.get(i);
-      DataType type = written.get(column.name());
-      int place = byName ? place(values.stream().map(Value::name).toList(), column.name())
-          : names.isEmpty() ? i : place(names, column.name());
-      if (type != null && place >= 0 && place < values.size()
-          && holdsBytes(values.get(place).type(), column.dataType(), type)) {
+      DataType type = writeTypes.get(column.name());
+      int ordinal = byName ? ordinalOf(values.stream().map(Value::name).toList(), column.name())
+          : names.isEmpty() ? i : ordinalOf(names, column.name());
+      if (type != null && ordinal >= 0 && ordinal < values.size()
+          && isBinaryForBlob(values.get(ordinal).type(), column.dataType(), type)) {
         output.set(i, (AttributeReference) column.withDataType(type));
         blobs.putIfAbsent(column.name() + ".blob", "true");
       }
     }
-    // An overwrite makes columns of what it gets; the options say that these bytes are blobs.
+    // An overwrite derives its columns from the rows; the options mark these bytes as blobs.
     return output.equals(CollectionConverters.asJava(table.output())) ? table
-        : (DataSourceV2Relation) BlobWrites.copied(table, part -> part == table.output()
+        : (DataSourceV2Relation) BlobWrites.copyWith(table, part -> part == table.output()
             ? CollectionConverters.asScala(output).toSeq()
             : part == table.options() ? new CaseInsensitiveStringMap(blobs) : part);
   }
 
-  private LogicalPlan analyzed(LogicalPlan query) {
+  private LogicalPlan analyze(LogicalPlan query) {
     return query.resolved() ? query : session.sessionState().analyzer().execute(query);
   }
 
-  private static int place(List<String> names, String name) {
+  private static int ordinalOf(List<String> names, String name) {
     for (int i = 0; i < names.size(); i++) {
       if ((Boolean) SQLConf.get().resolver().apply(names.get(i), name)) {
         return i;
@@ -165,57 +169,57 @@ public final class BlobInserts extends Rule<LogicalPlan> {
     return -1;
   }
 
-  /** A column of a query; its type is null where it is not known yet, as that of DEFAULT. */
+  /** A column of a query; its type is null until it is resolved, as that of DEFAULT. */
   private record Value(String name, DataType type) {
-    static Value of(Expression one) {
-      return new Value(one instanceof NamedExpression named ? named.name() : "",
-          one.resolved() ? one.dataType() : NullType$.MODULE$);
+    static Value of(Expression column) {
+      return new Value(column instanceof NamedExpression expression ? expression.name() : "",
+          column.resolved() ? column.dataType() : NullType$.MODULE$);
     }
   }
 
   private static List<Value> values(LogicalPlan query) {
     if (query instanceof Project project) {
       return CollectionConverters.asJava(project.projectList()).stream()
-          .map(one -> Value.of((Expression) one)).toList();
+          .map(column -> Value.of((Expression) column)).toList();
     }
     if (query instanceof UnresolvedInlineTable table) {
       return CollectionConverters.asJava(table.names()).stream()
-          .map(name -> ofRows(table, name)).toList();
+          .map(name -> inlineTableColumn(table, name)).toList();
     }
     return query.resolved() ? CollectionConverters.asJava(query.output()).stream()
-        .map(one -> Value.of((Expression) one)).toList() : List.of();
+        .map(column -> Value.of((Expression) column)).toList() : List.of();
   }
 
   /** A column of VALUES: the first type in it that is not that of NULL or DEFAULT. */
-  private static Value ofRows(UnresolvedInlineTable table, String name) {
-    int place = table.names().indexOf(name);
+  private static Value inlineTableColumn(UnresolvedInlineTable table, String name) {
+    int ordinal = table.names().indexOf(name);
     return CollectionConverters.asJava(table.rows()).stream()
-        .filter(row -> row.length() > place).map(row -> Value.of(row.apply(place)))
-        .filter(one -> !(one.type() instanceof NullType)).findFirst()
+        .filter(row -> row.length() > ordinal).map(row -> Value.of(row.apply(ordinal)))
+        .filter(column -> !(column.type() instanceof NullType)).findFirst()
         .orElse(new Value(name, NullType$.MODULE$));
   }
 
   /** Whether a value has bytes, or anything else, where a column shows descriptors of blobs. */
-  static boolean holdsBytes(DataType given, DataType shown, DataType written) {
-    if (shown.sameType(written) || given instanceof NullType) {
+  static boolean isBinaryForBlob(DataType valueType, DataType projected, DataType writeTypes) {
+    if (projected.sameType(writeTypes) || valueType instanceof NullType) {
       return false;
     }
-    if (shown instanceof StructType parts && written instanceof StructType all
-        && given instanceof StructType values) {
+    if (projected instanceof StructType fields && writeTypes instanceof StructType all
+        && valueType instanceof StructType values) {
       List<String> names = List.of(values.fieldNames());
-      for (StructField one : all.fields()) {
-        int place = place(names, one.name());
-        if (place >= 0 && holdsBytes(values.fields()[place].dataType(),
-            parts.apply(one.name()).dataType(), one.dataType())) {
+      for (StructField column : all.fields()) {
+        int ordinal = ordinalOf(names, column.name());
+        if (ordinal >= 0 && isBinaryForBlob(values.fields()[ordinal].dataType(),
+            fields.apply(column.name()).dataType(), column.dataType())) {
           return true;
         }
       }
       return false;
     }
-    if (shown instanceof ArrayType parts && written instanceof ArrayType all
-        && given instanceof ArrayType values) {
-      return holdsBytes(values.elementType(), parts.elementType(), all.elementType());
+    if (projected instanceof ArrayType fields && writeTypes instanceof ArrayType all
+        && valueType instanceof ArrayType values) {
+      return isBinaryForBlob(values.elementType(), fields.elementType(), all.elementType());
     }
-    return !BlobSources.isDescriptor(given);
+    return !BlobSources.isDescriptor(valueType);
   }
 }

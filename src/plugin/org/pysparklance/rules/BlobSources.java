@@ -20,7 +20,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.pysparklance.catalog.LanceTable;
-import org.pysparklance.compat.PlanParts;
+import org.pysparklance.compat.PlanArguments;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -29,26 +29,26 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 final class BlobSources {
   private final LogicalPlan plan;
-  private final Map<Long, Attribute> wanted;
+  private final Map<Long, Attribute> outputColumns;
 
-  /** {@code wanted}: the rewritten columns of the output, by id. */
-  BlobSources(LogicalPlan plan, Map<Long, Attribute> wanted) {
+  /** {@code outputColumns}: the rewritten columns of the output, by id. */
+  BlobSources(LogicalPlan plan, Map<Long, Attribute> outputColumns) {
     this.plan = plan;
-    this.wanted = wanted;
+    this.outputColumns = outputColumns;
   }
 
-  LogicalPlan asBytes() {
-    Set<Long> ids = new HashSet<>(wanted.keySet());
-    return read(plan, ids);
+  LogicalPlan readAsBinary() {
+    Set<Long> ids = new HashSet<>(outputColumns.keySet());
+    return rewrite(plan, ids);
   }
 
   /** Whether a type is that of blob descriptors. */
   static boolean isDescriptor(DataType type) {
-    return type instanceof StructType parts
-        && Set.of(parts.fieldNames()).containsAll(Set.of("position", "size"));
+    return type instanceof StructType fields
+        && Set.of(fields.fieldNames()).containsAll(Set.of("position", "size"));
   }
 
-  static UnsupportedOperationException refused(String column) {
+  static UnsupportedOperationException unsupported(String column) {
     return new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] the value of the blob "
         + "column " + column + " is made of descriptors, which say where bytes are, in a way in "
         + "which they cannot be followed to the table that they are read from\n  hint: read the "
@@ -56,102 +56,107 @@ final class BlobSources {
   }
 
   /** The plan with bytes in those columns of its output that {@code ids} name. */
-  private static LogicalPlan read(LogicalPlan plan, Set<Long> ids) {
+  private static LogicalPlan rewrite(LogicalPlan plan, Set<Long> ids) {
     if (ids.isEmpty()) {
       return plan;
     }
-    if (plan instanceof DataSourceV2Relation relation && relation.table() instanceof LanceTable table) {
-      return ofTable(relation, table, ids);
+    if (plan instanceof DataSourceV2Relation relation
+        && relation.table() instanceof LanceTable table) {
+      return readTableAsBinary(relation, table, ids);
     }
     List<LogicalPlan> children = new ArrayList<>();
     for (LogicalPlan child : CollectionConverters.asJava(plan.children())) {
-      children.add(read(child, below(plan, child, ids)));
+      children.add(rewrite(child, childColumns(plan, child, ids)));
     }
     if (children.isEmpty() || plan instanceof Aggregate) {
-      throw refused(nameOf(plan, ids));
+      throw unsupported(nameOf(plan, ids));
     }
-    LogicalPlan over =
+    LogicalPlan rewritten =
         (LogicalPlan) plan.withNewChildren(CollectionConverters.asScala(children).toSeq());
     Map<Long, DataType> types = new HashMap<>();
     children.forEach(child -> CollectionConverters.asJava(child.output())
         .forEach(one -> types.put(one.exprId().id(), one.dataType())));
-    return (LogicalPlan) over.mapExpressions(part -> retyped(
+    return (LogicalPlan) rewritten.mapExpressions(part -> withTypes(
         part instanceof Alias alias && ids.contains(alias.exprId().id())
             && alias.child() instanceof BlobValue blob
             ? (Alias) alias.withNewChildren(blob.children()) : part, types));
   }
 
-  private static LogicalPlan ofTable(DataSourceV2Relation relation, LanceTable table, Set<Long> ids) {
+  private static LogicalPlan readTableAsBinary(DataSourceV2Relation relation, LanceTable table,
+      Set<Long> ids) {
     List<AttributeReference> output = new ArrayList<>();
     List<String> names = new ArrayList<>();
-    Map<String, DataType> written = table.blobs();
+    Map<String, DataType> writeTypes = table.blobs();
     for (AttributeReference one : CollectionConverters.asJava(relation.output())) {
-      boolean isWanted = ids.contains(one.exprId().id());
-      if (isWanted && !written.containsKey(one.name())) {
-        throw refused(one.name());
+      boolean isBinary = ids.contains(one.exprId().id());
+      if (isBinary && !writeTypes.containsKey(one.name())) {
+        throw unsupported(one.name());
       }
-      output.add(isWanted ? (AttributeReference) one.withDataType(written.get(one.name())) : one);
-      if (isWanted) {
+      output.add(isBinary ? (AttributeReference) one.withDataType(writeTypes.get(one.name()))
+          : one);
+      if (isBinary) {
         names.add(one.name());
       }
     }
-    Object[] parts = PlanParts.changed(relation, part -> part == relation.table()
-        ? table.withBytes(names) : part == relation.output()
+    Object[] arguments = PlanArguments.replace(relation, part -> part == relation.table()
+        ? table.withBinaryBlobs(names) : part == relation.output()
         ? CollectionConverters.asScala(output).toSeq() : part);
-    return relation.makeCopy(parts);
+    return relation.makeCopy(arguments);
   }
 
   /** The columns of a child from which the parent's columns in {@code ids} derive. */
-  private static Set<Long> below(LogicalPlan plan, LogicalPlan child, Set<Long> ids) {
-    Set<Long> found = new HashSet<>();
+  private static Set<Long> childColumns(LogicalPlan plan, LogicalPlan child, Set<Long> ids) {
+    Set<Long> result = new HashSet<>();
     if (plan instanceof Union) {
       for (int i = 0; i < plan.output().size(); i++) {
         if (ids.contains(plan.output().apply(i).exprId().id())) {
-          found.add(child.output().apply(i).exprId().id());
+          result.add(child.output().apply(i).exprId().id());
         }
       }
-      return found;
+      return result;
     }
-    Set<Long> own = new HashSet<>();
-    CollectionConverters.asJava(child.output()).forEach(one -> own.add(one.exprId().id()));
-    Set<Long> passed = new HashSet<>(ids);
+    Set<Long> childIds = new HashSet<>();
+    CollectionConverters.asJava(child.output()).forEach(one -> childIds.add(one.exprId().id()));
+    Set<Long> inherited = new HashSet<>(ids);
     if (plan instanceof Project project) {
       for (Object one : CollectionConverters.asJava(project.projectList())) {
-        if (one instanceof Alias alias && passed.remove(alias.exprId().id())) {
+        if (one instanceof Alias alias && inherited.remove(alias.exprId().id())) {
           if (alias.child() instanceof BlobValue) {
             continue;
           }
           if (!(alias.child() instanceof Attribute blob)) {
-            throw refused(alias.name());
+            throw unsupported(alias.name());
           }
-          passed.add(blob.exprId().id());
+          inherited.add(blob.exprId().id());
         }
       }
     }
-    for (Long id : passed) {
-      if (own.contains(id)) {
-        found.add(id);
+    for (Long id : inherited) {
+      if (childIds.contains(id)) {
+        result.add(id);
       }
     }
-    CollectionConverters.asJava(plan.expressions()).forEach(part -> check(part, found, true));
-    return found;
+    CollectionConverters.asJava(plan.expressions()).forEach(part -> check(part, result, true));
+    return result;
   }
 
   /** Refuses expressions on descriptors, which will not exist. */
-  static void check(Expression part, Set<Long> ids, boolean isPassed) {
-    if (part instanceof Attribute one && ids.contains(one.exprId().id()) && !isPassed) {
-      throw refused(one.name());
+  static void check(Expression part, Set<Long> ids, boolean isAllowed) {
+    if (part instanceof Attribute one && ids.contains(one.exprId().id()) && !isAllowed) {
+      throw unsupported(one.name());
     }
-    boolean passes = part instanceof Alias || part instanceof BlobValue || part instanceof IsNull || part instanceof IsNotNull;
-    CollectionConverters.asJava(part.children()).forEach(child -> check(child, ids, passes));
+    boolean allowsColumn = part instanceof Alias || part instanceof BlobValue
+        || part instanceof IsNull || part instanceof IsNotNull;
+    CollectionConverters.asJava(part.children()).forEach(child -> check(child, ids, allowsColumn));
   }
 
-  static Expression retyped(Expression part, Map<Long, DataType> types) {
+  static Expression withTypes(Expression part, Map<Long, DataType> types) {
     if (part instanceof AttributeReference one) {
       DataType type = types.get(one.exprId().id());
-      return type == null || type.equals(one.dataType()) ? one : (Expression) one.withDataType(type);
+      return type == null || type.equals(one.dataType()) ? one
+          : (Expression) one.withDataType(type);
     }
-    return (Expression) part.mapChildren(child -> retyped((Expression) child, types));
+    return (Expression) part.mapChildren(child -> withTypes((Expression) child, types));
   }
 
   private static String nameOf(LogicalPlan plan, Set<Long> ids) {

@@ -9,19 +9,21 @@ import org.apache.spark.sql.types.DataType;
  * {@link BlobWrites} replaces it by the bytes in the plan of the write.
  */
 public final class BlobValue extends Placeholder {
-  private final DataType shown;
+  private final DataType descriptorType;
 
-  /** {@code shown}: the type in which queries see the column. */
-  public BlobValue(Expression bytes, DataType shown) {
+  /** {@code descriptorType}: the type in which queries see the column. */
+  public BlobValue(Expression bytes, DataType descriptorType) {
     super(bytes);
-    this.shown = shown;
+    this.descriptorType = descriptorType;
   }
 
-  @Override public DataType dataType() { return shown; }
+  @Override public DataType dataType() { return descriptorType; }
 
-  @Override Placeholder around(Expression other) { return new BlobValue(other, shown); }
+  @Override Placeholder withChild(Expression child) { return new BlobValue(child, descriptorType); }
 
   @Override public int productArity() { return 2; }
 
-  @Override public Object productElement(int number) { return number == 0 ? child() : shown; }
+  @Override public Object productElement(int number) {
+    return number == 0 ? child() : descriptorType;
+  }
 }

@@ -11,11 +11,11 @@ import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
-import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -33,8 +33,8 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.pysparklance.catalog.LanceTable;
-import org.pysparklance.compat.PlanParts;
-import org.pysparklance.write.RowChange;
+import org.pysparklance.compat.PlanArguments;
+import org.pysparklance.write.LanceRowLevelOperation;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -49,61 +49,63 @@ public final class BlobWrites extends Rule<LogicalPlan> {
   private static final String COLUMN = "__lance_column";
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
-    if (plan instanceof WriteDelta write && write.operation() instanceof RowChange change
-        && change.command() != RowLevelOperation.Command.DELETE
+    if (plan instanceof WriteDelta write
+        && write.operation() instanceof LanceRowLevelOperation operation
+        && operation.command() != RowLevelOperation.Command.DELETE
         && write.originalTable() instanceof DataSourceV2Relation relation
         && relation.table() instanceof LanceTable table && write.resolved()
         && write.projections().rowProjection().isDefined() && !table.blobs().isEmpty()) {
-      return new Delta(write, change, table.blobs()).plan();
+      return new Delta(write, operation, table.blobs()).plan();
     }
     if (plan instanceof V2WriteCommand write && !(plan instanceof WriteDelta) && plan.resolved()
-        && holdsBytes(write.query()) && write.table() instanceof DataSourceV2Relation relation
+        && hasBlobValues(write.query()) && write.table() instanceof DataSourceV2Relation relation
         && relation.table() instanceof LanceTable table && !table.blobs().isEmpty()) {
-      return appended(write, relation, table.blobs());
+      return rewriteAppend(write, relation, table.blobs());
     }
     return plan;
   }
 
   /** Whether a query has values for blobs; other writes do not need to resolve the table yet. */
-  private static boolean holdsBytes(LogicalPlan query) {
+  private static boolean hasBlobValues(LogicalPlan query) {
     return query.exists(node -> CollectionConverters.asJava(node.expressions()).stream()
         .anyMatch(one -> one.exists(part -> part instanceof BlobValue)));
   }
 
   /** Inserted rows, as of a MERGE that only inserts. */
-  private static LogicalPlan appended(
+  private static LogicalPlan rewriteAppend(
       V2WriteCommand write, DataSourceV2Relation relation, Map<String, DataType> blobs) {
     List<AttributeReference> output =
         new ArrayList<>(CollectionConverters.asJava(relation.output()));
     LogicalPlan query = write.query();
     for (int i = 0; i < output.size(); i++) {
       AttributeReference column = output.get(i);
-      DataType written = blobs.get(column.name());
-      if (written == null || written.sameType(column.dataType())) {
+      DataType writeType = blobs.get(column.name());
+      if (writeType == null || writeType.sameType(column.dataType())) {
         continue;
       }
-      int place = i;
-      List<Expression> values = WrittenValues.of(query, place);
-      if (values.size() == 1 && isBelow(values.get(0), query.children().head())) {
+      int ordinal = i;
+      List<Expression> values = WriteColumnValues.of(query, ordinal);
+      if (values.size() == 1 && isBinaryInQuery(values.get(0), query.children().head())) {
         // Spark may have taken a descriptor apart to check its parts for nulls.
-        query = WrittenValues.with(query, place, column.dataType(),
+        query = WriteColumnValues.mapValues(query, ordinal, column.dataType(),
             value -> (Expression) value.references().toSeq().head());
-        Attribute given = query.output().apply(place);
-        query = new BlobSources(query, Map.of(given.exprId().id(), given)).asBytes();
-        output.set(i, (AttributeReference) column.withDataType(written).withNullability(true));
+        Attribute blob = query.output().apply(ordinal);
+        query = new BlobSources(query, Map.of(blob.exprId().id(), blob)).readAsBinary();
+        output.set(i, (AttributeReference) column.withDataType(writeType).withNullability(true));
       }
       if (values.isEmpty() || !values.stream().allMatch(BlobWrites::isBytes)) {
         continue;
       }
-      query = WrittenValues.with(query, place, written, value -> bytes(value, written));
-      output.set(i, (AttributeReference) column.withDataType(written).withNullability(true));
+      query = WriteColumnValues.mapValues(query, ordinal, writeType,
+          value -> bytes(value, writeType));
+      output.set(i, (AttributeReference) column.withDataType(writeType).withNullability(true));
     }
     return query == write.query() ? (LogicalPlan) write : (LogicalPlan) write.withNewQuery(query)
         .withNewTable(withOutput(relation, output));
   }
 
-  /** Whether a value is made of one column, which a query below makes of bytes. */
-  private static boolean isBelow(Expression value, LogicalPlan query) {
+  /** Whether a value references one column, which a child of the query derives from bytes. */
+  private static boolean isBinaryInQuery(Expression value, LogicalPlan query) {
     if (value.references().size() != 1) {
       return false;
     }
@@ -115,12 +117,12 @@ public final class BlobWrites extends Rule<LogicalPlan> {
 
   private static DataSourceV2Relation withOutput(
       DataSourceV2Relation relation, List<AttributeReference> output) {
-    return (DataSourceV2Relation) copied(relation,
+    return (DataSourceV2Relation) copyWith(relation,
         part -> part == relation.output() ? CollectionConverters.asScala(output).toSeq() : part);
   }
 
-  static LogicalPlan copied(LogicalPlan plan, UnaryOperator<Object> change) {
-    Object[] parts = PlanParts.changed(plan, change);
+  static LogicalPlan copyWith(LogicalPlan plan, UnaryOperator<Object> change) {
+    Object[] parts = PlanArguments.replace(plan, change);
     return parts == null ? plan : plan.makeCopy(parts);
   }
 
@@ -129,7 +131,7 @@ public final class BlobWrites extends Rule<LogicalPlan> {
     if (value instanceof BlobValue || isNull(value)) {
       return true;
     }
-    return BlobAssignments.choosesValues(value) && chosen(value).stream().allMatch(
+    return BlobAssignments.isConditional(value) && resultChildren(value).stream().allMatch(
         BlobWrites::isBytes);
   }
 
@@ -138,62 +140,62 @@ public final class BlobWrites extends Rule<LogicalPlan> {
         || value instanceof Cast cast && isNull(cast.child());
   }
 
-  private static List<Expression> chosen(Expression chooser) {
+  private static List<Expression> resultChildren(Expression conditional) {
     List<Expression> all = new ArrayList<>();
-    for (int i = 0; i < chooser.children().size(); i++) {
-      if (BlobAssignments.isChosen(chooser, i)) {
-        all.add((Expression) chooser.children().apply(i));
+    for (int i = 0; i < conditional.children().size(); i++) {
+      if (BlobAssignments.isResultChild(conditional, i)) {
+        all.add((Expression) conditional.children().apply(i));
       }
     }
     return all;
   }
 
-  private static Expression withChosen(
-      Expression chooser, Function<Expression, Expression> change) {
-    List<Expression> parts = new ArrayList<>(CollectionConverters.asJava(chooser.children()));
+  private static Expression mapResultChildren(
+      Expression conditional, Function<Expression, Expression> change) {
+    List<Expression> parts = new ArrayList<>(CollectionConverters.asJava(conditional.children()));
     for (int i = 0; i < parts.size(); i++) {
-      if (BlobAssignments.isChosen(chooser, i)) {
+      if (BlobAssignments.isResultChild(conditional, i)) {
         parts.set(i, change.apply(parts.get(i)));
       }
     }
-    return (Expression) chooser.withNewChildren(CollectionConverters.asScala(parts).toSeq());
+    return (Expression) conditional.withNewChildren(CollectionConverters.asScala(parts).toSeq());
   }
 
-  private static Expression bytes(Expression value, DataType written) {
+  private static Expression bytes(Expression value, DataType writeType) {
     return value instanceof BlobValue blob ? blob.child()
-        : isNull(value) ? Literal.create(null, written)
-        : withChosen(value, part -> bytes(part, written));
+        : isNull(value) ? Literal.create(null, writeType)
+        : mapResultChildren(value, part -> bytes(part, writeType));
   }
 
   /** A delta write. */
   private static final class Delta {
     private final WriteDelta write;
-    private final RowChange change;
+    private final LanceRowLevelOperation change;
     private final Map<String, DataType> blobs;
     private final List<AttributeReference> output;
     /** Columns of the scan, by id. */
-    private final Map<Long, String> own = new HashMap<>();
+    private final Map<Long, String> scanColumns = new HashMap<>();
 
-    Delta(WriteDelta write, RowChange change, Map<String, DataType> blobs) {
+    Delta(WriteDelta write, LanceRowLevelOperation change, Map<String, DataType> blobs) {
       this.write = write;
       this.change = change;
       this.blobs = blobs;
       this.output = new ArrayList<>(CollectionConverters.asJava(
           ((DataSourceV2Relation) write.table()).output()));
-      findOwn(write.query());
+      collectScanColumns(write.query());
     }
 
-    private void findOwn(LogicalPlan plan) {
-      CollectionConverters.asJava(plan.children()).forEach(this::findOwn);
+    private void collectScanColumns(LogicalPlan plan) {
+      CollectionConverters.asJava(plan.children()).forEach(this::collectScanColumns);
       if (plan instanceof DataSourceV2Relation relation
           && relation.table() instanceof RowLevelOperationTable) {
         CollectionConverters.asJava(relation.output())
-            .forEach(one -> own.put(one.exprId().id(), one.name()));
+            .forEach(one -> scanColumns.put(one.exprId().id(), one.name()));
       } else if (plan instanceof Project project && plan != write.query()) {
         for (NamedExpression one : CollectionConverters.asJava(project.projectList())) {
           if (one instanceof Alias alias && alias.child() instanceof Attribute blob
-              && own.containsKey(blob.exprId().id())) {
-            own.put(alias.exprId().id(), own.get(blob.exprId().id()));
+              && scanColumns.containsKey(blob.exprId().id())) {
+            scanColumns.put(alias.exprId().id(), scanColumns.get(blob.exprId().id()));
           }
         }
       }
@@ -203,84 +205,89 @@ public final class BlobWrites extends Rule<LogicalPlan> {
       ProjectingInternalRow row = write.projections().rowProjection().get();
       StructType schema = row.schema();
       LogicalPlan query = write.query();
-      List<Integer> kept = new ArrayList<>();
+      List<Integer> unassigned = new ArrayList<>();
       for (int i = 0; i < schema.length(); i++) {
         StructField column = schema.apply(i);
-        DataType written = blobs.get(column.name());
-        if (written == null) {
+        DataType writeType = blobs.get(column.name());
+        if (writeType == null) {
           continue;
         }
-        int place = (Integer) row.colOrdinals().apply(i);
-        List<Expression> values = WrittenValues.of(query, place);
+        int ordinal = (Integer) row.colOrdinals().apply(i);
+        List<Expression> values = WriteColumnValues.of(query, ordinal);
         boolean isMerge = change.command() == RowLevelOperation.Command.MERGE;
         // Spark would reject null for a column that is not nullable.
-        if (isMerge && column.nullable() && WrittenValues.areUnset(query, place, value -> isOwn(value, column.name()))) {
-          query = WrittenValues.with(query, place, column.dataType(),
+        if (isMerge && column.nullable() && WriteColumnValues.areUnassigned(query, ordinal,
+            value -> isCurrentValue(value, column.name()))) {
+          query = WriteColumnValues.mapValues(query, ordinal, column.dataType(),
               value -> Literal.create(null, column.dataType()));
-          kept.add(i);
-        } else if (!written.sameType(column.dataType()) && !change.isUnset(i) && !values.isEmpty()) {
-          boolean isWhole = values.stream().allMatch(BlobWrites::isBytes);
-          DataType type = isWhole ? written : new StructType().add(BYTES, written, true)
+          unassigned.add(i);
+        } else if (!writeType.sameType(column.dataType()) && !change.isUnassigned(i)
+            && !values.isEmpty()) {
+          boolean isOnlyBytes = values.stream().allMatch(BlobWrites::isBytes);
+          DataType type = isOnlyBytes ? writeType : new StructType().add(BYTES, writeType, true)
               .add(COLUMN, DataTypes.StringType, true);
-          query = WrittenValues.with(query, place, type, value -> isWhole ? bytes(value, written)
-              : choice(value, written, type, column.name(), false));
+          query = WriteColumnValues.mapValues(query, ordinal, type, value -> isOnlyBytes
+              ? bytes(value, writeType)
+              : bytesOrColumn(value, writeType, type, column.name(), false));
           StructField[] fields = schema.fields().clone();
           fields[i] = new StructField(column.name(), type, true, column.metadata());
           schema = new StructType(fields);
-          for (int o = 0; o < output.size(); o++) {
-            if (output.get(o).name().equals(column.name())) {
-              output.set(o, (AttributeReference) output.get(o).withDataType(type)
+          for (int j = 0; j < output.size(); j++) {
+            if (output.get(j).name().equals(column.name())) {
+              output.set(j, (AttributeReference) output.get(j).withDataType(type)
                   .withNullability(true));
             }
           }
         }
       }
-      change.leaveOut(kept, schema.length());
-      return query == write.query() ? write : rebuilt(query, schema, row);
+      change.removeAssigned(unassigned, schema.length());
+      return query == write.query() ? write : copyDelta(query, schema, row);
     }
 
-    private LogicalPlan rebuilt(LogicalPlan query, StructType schema, ProjectingInternalRow row) {
-      ProjectingInternalRow other = PlanParts.make(
-          ProjectingInternalRow.class, schema, PlanParts.of(row)[1]);
-      WriteDeltaProjections given = write.projections();
+    private LogicalPlan copyDelta(LogicalPlan query, StructType schema, ProjectingInternalRow row) {
+      ProjectingInternalRow projection = PlanArguments.instantiate(
+          ProjectingInternalRow.class, schema, PlanArguments.of(row)[1]);
+      WriteDeltaProjections current = write.projections();
       WriteDeltaProjections projections = new WriteDeltaProjections(
-          Option.apply(other), given.rowIdProjection(), given.metadataProjection());
+          Option.apply(projection), current.rowIdProjection(), current.metadataProjection());
       DataSourceV2Relation table = withOutput((DataSourceV2Relation) write.table(), output);
-      return copied(write, part -> part == write.query() ? query
+      return copyWith(write, part -> part == write.query() ? query
           : part == write.projections() ? projections : part == write.table() ? table : part);
     }
 
     /** Whether a value is the current value of a column. */
-    private boolean isOwn(Expression value, String column) {
-      return value instanceof Attribute one && column.equals(own.get(one.exprId().id()));
+    private boolean isCurrentValue(Expression value, String column) {
+      return value instanceof Attribute one && column.equals(scanColumns.get(one.exprId().id()));
     }
 
     /** Bytes, or the name of the column that has them. */
-    private Expression choice(
-        Expression value, DataType written, DataType type, String column, boolean isTested) {
+    private Expression bytesOrColumn(
+        Expression value, DataType writeType, DataType type, String column, boolean checksNull) {
       if (isNull(value)) {
         return Literal.create(null, type);
       }
       if (value instanceof BlobValue blob) {
         return of(blob.child(), blob.child(), Literal.create(null, DataTypes.StringType), type,
-            isTested);
+            checksNull);
       }
-      if (value instanceof Attribute one && blobs.containsKey(own.get(one.exprId().id()))) {
-        return of(value, Literal.create(null, written), text(own.get(one.exprId().id())), type,
-            isTested);
+      if (value instanceof Attribute one && blobs.containsKey(scanColumns.get(one.exprId().id()))) {
+        return of(value, Literal.create(null, writeType), text(scanColumns.get(one.exprId().id())),
+            type,
+            checksNull);
       }
-      if (!BlobAssignments.choosesValues(value)) {
-        throw BlobSources.refused(column);
+      if (!BlobAssignments.isConditional(value)) {
+        throw BlobSources.unsupported(column);
       }
-      boolean isAsked = isTested || value instanceof Coalesce;
-      return withChosen(value, part -> choice(part, written, type, column, isAsked));
+      boolean isNullChecked = checksNull || value instanceof Coalesce;
+      return mapResultChildren(value,
+          part -> bytesOrColumn(part, writeType, type, column, isNullChecked));
     }
 
     private static Expression of(
-        Expression value, Expression bytes, Expression column, DataType type, boolean isTested) {
-      Expression made = new CreateNamedStruct(CollectionConverters.asScala(List.of(
+        Expression value, Expression bytes, Expression column, DataType type, boolean checksNull) {
+      Expression struct = new CreateNamedStruct(CollectionConverters.asScala(List.of(
           text(BYTES), bytes, text(COLUMN), column)).toSeq());
-      return isTested ? new If(new IsNull(value), Literal.create(null, type), made) : made;
+      return checksNull ? new If(new IsNull(value), Literal.create(null, type), struct) : struct;
     }
 
     private static Expression text(String name) {

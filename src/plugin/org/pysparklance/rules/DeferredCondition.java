@@ -14,5 +14,5 @@ public final class DeferredCondition extends Placeholder {
 
   @Override public DataType dataType() { return child().dataType(); }
 
-  @Override Placeholder around(Expression other) { return new DeferredCondition(other); }
+  @Override Placeholder withChild(Expression child) { return new DeferredCondition(child); }
 }

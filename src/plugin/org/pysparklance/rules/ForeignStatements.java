@@ -24,7 +24,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class ForeignStatements implements DelegatingParser.Statements {
   /**
    * Words of the statements that {@code foreign_statements.py} knows, which a test compares.
-   * Python decides by the whole statement, but is only called for texts with one of them: an error
+   * Python parses the statement, but is only called for texts with one of them: an error
    * in the SQL of other sources must not start its process.
    */
   private static final Set<String> KEYWORDS = Set.of(
@@ -46,26 +46,26 @@ public final class ForeignStatements implements DelegatingParser.Statements {
 
   @Override public LogicalPlan parse(String text, DelegatingParser.Parse parse)
       throws ParseException {
-    LogicalPlan parsed;
+    LogicalPlan plan;
     try {
-      parsed = parse.statement(text);
+      plan = parse.statement(text);
     } catch (ParseException failure) {
-      String instead = hasKeyword(text) ? Python.statement(text) : null;
-      if (instead == null) {
+      String translated = hasKeyword(text) ? Python.statement(text) : null;
+      if (translated == null) {
         throw failure;
       }
-      return parser.parsePlan(instead);
+      return parser.parsePlan(translated);
     }
-    if (isNothing(parsed)) {
+    if (isMisparsed(plan)) {
       Python.statement(text);
     }
-    return parsed;
+    return plan;
   }
 
   private static boolean hasKeyword(String text) {
     int start = 0;
     for (int end = 0; end <= text.length(); end++) {
-      if (end == text.length() || !isOfWord(text.charAt(end))) {
+      if (end == text.length() || !isWordCharacter(text.charAt(end))) {
         if (KEYWORDS.contains(text.substring(start, end).toUpperCase(Locale.ROOT))) {
           return true;
         }
@@ -75,21 +75,23 @@ public final class ForeignStatements implements DelegatingParser.Statements {
     return false;
   }
 
-  private static boolean isOfWord(char one) { return Character.isLetterOrDigit(one) || one == '_'; }
+  private static boolean isWordCharacter(char character) {
+    return Character.isLetterOrDigit(character) || character == '_';
+  }
 
   /** Whether Spark parses {@code DESCRIBE HISTORY t} as a column, or a call of an unknown function. */
-  private boolean isNothing(LogicalPlan plan) {
+  private boolean isMisparsed(LogicalPlan plan) {
     if (plan instanceof DescribeColumn column
         && column.relation() instanceof UnresolvedTableOrView table) {
-      String name = only(table.multipartIdentifier());
+      String name = singleName(table.multipartIdentifier());
       return Set.of("history", "detail").contains(name) && !session.catalog().tableExists(name);
     }
     return plan.exists(node -> node instanceof UnresolvedTableValuedFunction call
-        && Set.of("table_changes", "table_changes_by_path").contains(only(call.name()))
-        && !session.catalog().functionExists(only(call.name())));
+        && Set.of("table_changes", "table_changes_by_path").contains(singleName(call.name()))
+        && !session.catalog().functionExists(singleName(call.name())));
   }
 
-  private static String only(Seq<String> parts) {
+  private static String singleName(Seq<String> parts) {
     List<String> names = CollectionConverters.asJava(parts);
     return names.size() == 1 ? names.get(0).toLowerCase(Locale.ROOT) : "";
   }

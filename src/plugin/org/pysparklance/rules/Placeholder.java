@@ -18,14 +18,14 @@ abstract class Placeholder extends Expression {
   final Expression child() { return child; }
 
   /** This placeholder with another expression. */
-  abstract Placeholder around(Expression other);
+  abstract Placeholder withChild(Expression other);
 
   @Override public Seq<Expression> children() {
     return CollectionConverters.asScala(List.of(child)).toSeq();
   }
 
-  @Override public Expression withNewChildrenInternal(IndexedSeq<Expression> others) {
-    return around(others.head());
+  @Override public Expression withNewChildrenInternal(IndexedSeq<Expression> children) {
+    return withChild(children.head());
   }
 
   @Override public boolean nullable() { return child.nullable(); }
@@ -43,8 +43,8 @@ abstract class Placeholder extends Expression {
   @Override public boolean canEqual(Object other) { return other instanceof Placeholder; }
 
   @Override public boolean equals(Object other) {
-    return other instanceof Placeholder one && one.getClass() == getClass()
-        && one.child.equals(child);
+    return other instanceof Placeholder placeholder && placeholder.getClass() == getClass()
+        && placeholder.child.equals(child);
   }
 
   @Override public int hashCode() { return child.hashCode(); }

@@ -20,35 +20,38 @@ public final class SessionExtensions {
   public static void inject(
       SparkSessionExtensions extensions, Supplier<DelegatingCatalogExtension> catalogs) {
     extensions.injectHintResolutionRule(
-        session -> new SessionCatalogInPlace((SparkSession) session, catalogs));
+        session -> new ReplaceSessionCatalog((SparkSession) session, catalogs));
     injectRules(extensions);
-    KeptConditions.addTo(extensions);
+    MarkUntranslatablePredicates.addTo(extensions);
     SearchFunctions.inject(extensions);
     ContainsTokens.inject(extensions);
   }
 
   /** The rules of the analyzer, and the parser, which running sessions get, too. */
   static void injectRules(SparkSessionExtensions extensions) {
-    extensions.injectHintResolutionRule(session -> new FirstDefinition());
-    extensions.injectHintResolutionRule(session -> new EvolvingWrites((SparkSession) session));
-    extensions.injectHintResolutionRule(session -> new TimesOfPaths((SparkSession) session));
-    extensions.injectHintResolutionRule(session -> new DeferredCommands((SparkSession) session));
+    extensions.injectHintResolutionRule(session -> new InstallRulesOnCreate());
+    extensions.injectHintResolutionRule(session ->
+        new TranslateMergeSchema((SparkSession) session));
+    extensions.injectHintResolutionRule(session ->
+        new ResolvePathTimeTravel((SparkSession) session));
+    extensions.injectHintResolutionRule(session ->
+        new DeferRowLevelCommands((SparkSession) session));
     extensions.injectHintResolutionRule(session -> new BlobInserts((SparkSession) session));
-    extensions.injectResolutionRule(session -> new StreamedStrings());
-    extensions.injectResolutionRule(session -> new ChangedViews());
+    extensions.injectResolutionRule(session -> new ReplaceCharVarcharInStreams());
+    extensions.injectResolutionRule(session -> new ResolveViewTargets());
     extensions.injectResolutionRule(session -> new BlobAssignments());
-    extensions.injectPostHocResolutionRule(session -> new DescribedTables());
-    extensions.injectPostHocResolutionRule(session -> new MarkedOptions());
-    extensions.injectPostHocResolutionRule(session -> new DeferredCommands.Release());
-    extensions.injectPostHocResolutionRule(session -> new RefusedEvolution());
-    extensions.injectPostHocResolutionRule(session -> new RewrittenCommands());
-    extensions.injectPostHocResolutionRule(session -> new ValuesOnce());
+    extensions.injectPostHocResolutionRule(session -> new DescribeTables());
+    extensions.injectPostHocResolutionRule(session -> new AddStatementOptions());
+    extensions.injectPostHocResolutionRule(session -> new DeferRowLevelCommands.Release());
+    extensions.injectPostHocResolutionRule(session -> new CheckMergeEvolution());
+    extensions.injectPostHocResolutionRule(session -> new RewriteRowLevelCommands());
+    extensions.injectPostHocResolutionRule(session -> new PullOutNondeterministicValues());
     extensions.injectPostHocResolutionRule(session ->
-        new CorrelatedConditions((SparkSession) session));
-    extensions.injectPostHocResolutionRule(session -> new HiddenInCondition());
-    extensions.injectPostHocResolutionRule(session -> new UnsetColumns());
+        new RewriteCorrelatedConditions((SparkSession) session));
+    extensions.injectPostHocResolutionRule(session -> new RemoveGroupFilter());
+    extensions.injectPostHocResolutionRule(session -> new PruneUnassignedColumns());
     extensions.injectPostHocResolutionRule(session -> new BlobWrites());
-    extensions.injectPostHocResolutionRule(session -> new ForeignColumns());
+    extensions.injectPostHocResolutionRule(session -> new CheckForeignColumns());
     extensions.injectParser(ForeignStatements::over);
   }
 }

@@ -8,7 +8,7 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.SparkSession;
 import org.pysparklance.catalog.ContainsTokens;
 import org.pysparklance.catalog.SearchFunctions;
-import org.pysparklance.compat.Commands;
+import org.pysparklance.compat.CommandStrategy;
 import org.pysparklance.compat.RunningSession;
 import org.pysparklance.read.LanceScan;
 import org.slf4j.LoggerFactory;
@@ -19,9 +19,10 @@ import scala.jdk.javaapi.CollectionConverters;
 /** Installs rules, functions, and a setting in a running session. */
 public final class SessionRules {
   private static final List<Rule<LogicalPlan>> RULES = List.of(
-      new HiddenOptions(), new RefusedAlter(), new RefusedDefinitions(), new MergeRepair(),
-      new LateFilters(), new JoinedKeys(), new TestedKeys());
-  private static final Commands COMMANDS = new Commands(AnalyzedTables::work);
+      new RedactTableOptions(), new CheckAlterTable(), new CheckTableDefinition(),
+      new RepairMergeRows(),
+      new PushDownLatePredicates(), new InjectIndexKeyFilter(), new InjectBroadcastKeyFilter());
+  private static final CommandStrategy COMMANDS = new CommandStrategy(AnalyzeColumns::command);
 
   private SessionRules() {}
 
@@ -33,30 +34,30 @@ public final class SessionRules {
       synchronized (rules) {
         if (!rules.extraOptimizations().contains(RULES.get(0))) {
           @SuppressWarnings("unchecked")
-          Seq<Rule<LogicalPlan>> more = (Seq<Rule<LogicalPlan>>) (Seq<?>)
+          Seq<Rule<LogicalPlan>> optimizations = (Seq<Rule<LogicalPlan>>) (Seq<?>)
               rules.extraOptimizations().appendedAll(CollectionConverters.asScala(RULES));
-          rules.extraOptimizations_$eq(more);
+          rules.extraOptimizations_$eq(optimizations);
           rules.extraStrategies_$eq(COMMANDS.after(rules.extraStrategies()));
         }
       }
       addAnalyzerRules(session.get());
-      KeptConditions.addTo(session.get().extensions());
-      LanceScan.keepBatchesFromPython(session.get().conf());
+      MarkUntranslatablePredicates.addTo(session.get().extensions());
+      LanceScan.disableColumnarPythonInput(session.get().conf());
       StorageRedaction.addTo(session.get().conf());
       SearchFunctions.addTo(session.get());
       ContainsTokens.addTo(session.get());
     }
   }
 
-  /** Adds what {@link SessionExtensions} brings to sessions that start with the jar. */
+  /** Adds the extensions that sessions started with the jar get from {@link SessionExtensions}. */
   private static synchronized void addAnalyzerRules(SparkSession session) {
-    if (RunningSession.hasHintRule(session, FirstDefinition.class)) {
+    if (RunningSession.hasHintRule(session, InstallRulesOnCreate.class)) {
       return;
     }
-    SparkSessionExtensions ours = new SparkSessionExtensions();
-    SessionExtensions.injectRules(ours);
+    SparkSessionExtensions extensions = new SparkSessionExtensions();
+    SessionExtensions.injectRules(extensions);
     try {
-      RunningSession.add(session, ours);
+      RunningSession.add(session, extensions);
     } catch (ReflectiveOperationException | RuntimeException | LinkageError failure) {
       LoggerFactory.getLogger(SessionRules.class).warn("A session that runs already lacks: "
           + SessionExtensions.FEATURES + ". Start it with the jar for them.", failure);

@@ -18,11 +18,11 @@ final class StorageRedaction {
     String options = "spark.sql.redaction.options.regex";
     settings.set(options, alternation(settings.get(options, "(?i)url"), OPTIONS));
     String strings = "spark.sql.redaction.string.regex";
-    String known = settings.get(strings, settings.get("spark.redaction.string.regex", ""));
-    settings.set(strings, known.isEmpty() ? STRINGS : alternation(known, STRINGS));
+    String existing = settings.get(strings, settings.get("spark.redaction.string.regex", ""));
+    settings.set(strings, existing.isEmpty() ? STRINGS : alternation(existing, STRINGS));
   }
 
-  private static String alternation(String existing, String added) {
-    return existing.contains(added) ? existing : "(?:" + existing + ")|(?:" + added + ")";
+  private static String alternation(String existing, String addition) {
+    return existing.contains(addition) ? existing : "(?:" + existing + ")|(?:" + addition + ")";
   }
 }

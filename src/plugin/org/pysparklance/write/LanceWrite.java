@@ -15,30 +15,30 @@ import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.ActiveQuery;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.PythonStreams;
 import org.pysparklance.python.PythonWrite;
-import org.pysparklance.python.Running;
 import org.pysparklance.python.ScanRequest;
 import org.pysparklance.read.LanceScan;
 
 /**
  * An append or overwrite, done by Python; after the commit the table shows the new version.
  *
- * @param overwrites whether rows are replaced: all of them, or those that match {@code replaced}
- * @param replaced a condition for Python; null for none
+ * @param overwrites whether rows are replaced: all of them, or those that match {@code replaceWhere}
+ * @param replaceWhere a condition for Python; null for none
  * @param split the columns by whose values rows are divided among tasks and files
  */
 public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, LogicalWriteInfo info,
-    boolean overwrites, String replaced, List<String> split)
+    boolean overwrites, String replaceWhere, List<String> split)
     implements SupportsOverwriteV2, SupportsDynamicOverwrite, RequiresDistributionAndOrdering {
-  /** An append; {@code known}: the description of the table, if it was requested; otherwise null. */
+  /** An append; {@code description}: the description of the table, if it was requested; otherwise null. */
   public LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, LogicalWriteInfo info,
-      Description known) {
-    this(table, options, info, false, null, split(known, options, info));
+      Description description) {
+    this(table, options, info, false, null, split(description, options, info));
   }
 
   @Override public LanceWrite truncate() {
@@ -50,13 +50,13 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
   }
 
   @Override public LanceWrite overwrite(Predicate[] predicates) {
-    boolean all = predicates.length == 1 && predicates[0] instanceof AlwaysTrue;
-    return all ? truncate()
+    boolean isTruncate = predicates.length == 1 && predicates[0] instanceof AlwaysTrue;
+    return isTruncate ? truncate()
         : new LanceWrite(table, options, info, true, conditionOf(predicates), split);
   }
 
   private String conditionOf(Predicate[] predicates) {
-    Description found = table.described();
+    Description found = table.loadDescription();
     return found == null ? null : new PredicateJson(found).all(predicates);
   }
 
@@ -70,19 +70,20 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
   /**
    * The columns whose values get separate files, if this write orders rows.
    *
-   * @param known the description of the table, if it was requested; otherwise null
+   * @param description the description of the table, if it was requested; otherwise null
    */
   private static List<String> split(
-      Description known, CaseInsensitiveStringMap options, LogicalWriteInfo info) {
+      Description description, CaseInsensitiveStringMap options, LogicalWriteInfo info) {
     List<String> columns =
-        known == null || options.containsKey("sortBy") ? List.of() : known.split();
+        description == null || options.containsKey("sortBy") ? List.of() : description.split();
     return List.of(info.schema().fieldNames()).containsAll(columns) ? columns : List.of();
   }
 
   /** Distributes rows by value; a value with many rows to several tasks. */
   @Override public Distribution requiredDistribution() {
-    Expression[] by = split.stream().map(FieldReference::column).toArray(Expression[]::new);
-    return by.length == 0 ? Distributions.unspecified() : Distributions.clustered(by);
+    Expression[] clustering = split.stream().map(FieldReference::column).toArray(Expression[]::new);
+    return clustering.length == 0 ? Distributions.unspecified()
+        : Distributions.clustered(clustering);
   }
 
   @Override public boolean distributionStrictlyRequired() { return false; }
@@ -96,26 +97,26 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
   /** Called when the query runs, so the versions that it reads are resolved. */
   @Override public BatchWrite toBatch() {
     return new Batch(new PythonWrite(ScanRequest.of(options), info.schema(),
-        new PythonWrite.Parameters(overwrites, replaced, split.isEmpty() ? null : split,
+        new PythonWrite.Parameters(overwrites, replaceWhere, split.isEmpty() ? null : split,
             overwrites ? sources() : null, null, null, table.creation())), table);
   }
 
   /** By root, the oldest version that the query reads as the newest, and its stamp; may be null. */
   private static JsonNode sources() {
-    QueryExecution query = Running.id() == null ? null : Running.query();
-    ObjectNode oldest = Python.JSON.createObjectNode();
+    QueryExecution query = ActiveQuery.executionId() == null ? null : ActiveQuery.execution();
+    ObjectNode oldestVersions = Python.JSON.createObjectNode();
     if (query != null) {
-      for (Scan one : Running.scans(query.optimizedPlan())) {
-        if (one instanceof LanceScan scan && !Options.isOfThePast(scan.options())) {
+      for (Scan leaf : ActiveQuery.scans(query.optimizedPlan())) {
+        if (leaf instanceof LanceScan scan && !Options.isTimeTravel(scan.options())) {
           long version = Long.parseLong(scan.table().version());
           String root = scan.table().root();
-          if (version <= oldest.path(root).path(0).asLong(version)) {
-            oldest.putArray(root).add(version).add(scan.table().base());
+          if (version <= oldestVersions.path(root).path(0).asLong(version)) {
+            oldestVersions.putArray(root).add(version).add(scan.table().base());
           }
         }
       }
     }
-    return oldest.isEmpty() ? null : oldest;
+    return oldestVersions.isEmpty() ? null : oldestVersions;
   }
 
   @Override public StreamingWrite toStreaming() {
@@ -161,12 +162,12 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
     @Override public boolean useCommitCoordinator() { return python.useCommitCoordinator(); }
 
     @Override public void commit(WriterCommitMessage[] messages) {
-      python.commit(RowWriter.ofPython(messages));
+      python.commit(RowWriter.pythonMessages(messages));
       table.onCommitted();
     }
 
     @Override public void abort(WriterCommitMessage[] messages) {
-      python.abort(RowWriter.ofPython(messages));
+      python.abort(RowWriter.pythonMessages(messages));
     }
   }
 }

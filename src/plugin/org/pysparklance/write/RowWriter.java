@@ -31,7 +31,7 @@ final class RowWriter implements DataWriter<InternalRow> {
   private final List<WriterCommitMessage> earlier = new ArrayList<>();
   private DataWriter<InternalRow> python;
   private CustomTaskMetric[] metrics = NONE;
-  private boolean isOver;
+  private boolean isFinished;
 
   private RowWriter(Supplier<DataWriter<InternalRow>> workers) {
     this.workers = workers;
@@ -47,12 +47,13 @@ final class RowWriter implements DataWriter<InternalRow> {
   }
 
   /** The messages of the workers of one task, in order. */
-  private record Parts(List<WriterCommitMessage> messages) implements WriterCommitMessage {}
+  private record TaskMessages(List<WriterCommitMessage> messages) implements WriterCommitMessage {}
 
   /** The messages of all workers. */
-  static WriterCommitMessage[] ofPython(WriterCommitMessage[] messages) {
+  static WriterCommitMessage[] pythonMessages(WriterCommitMessage[] messages) {
     return Arrays.stream(messages)
-        .flatMap(one -> one instanceof Parts parts ? parts.messages.stream() : Stream.of(one))
+        .flatMap(one -> one instanceof TaskMessages parts ? parts.messages.stream()
+        : Stream.of(one))
         .toArray(WriterCommitMessage[]::new);
   }
 
@@ -60,28 +61,29 @@ final class RowWriter implements DataWriter<InternalRow> {
 
   @Override public void writeAll(Iterator<InternalRow> rows) throws IOException {
     SQLConf conf = SQLConf.get();
-    SmallBatches small = new SmallBatches(rows, conf.arrowMaxRecordsPerBatch(),
+    SmallBatches smallBatches = new SmallBatches(rows, conf.arrowMaxRecordsPerBatch(),
         Math.min(SMALL_BATCH_BYTES, conf.arrowMaxBytesPerBatch()));
-    boolean hasSmall = small.hasNext();
-    if (hasSmall) {
-      withoutLimit(small);
+    boolean hasSmallBatches = smallBatches.hasNext();
+    if (hasSmallBatches) {
+      writeWithoutLimit(smallBatches);
     }
-    if (hasSmall && small.isCut) {
+    if (hasSmallBatches && smallBatches.isLimitReached) {
       earlier.add(python.commit());
       metrics = python.currentMetricsValues();
       python.close();
       python = workers.get();
     }
-    if (!hasSmall || small.isCut) {
-      python.writeAll(small.others());
+    if (!hasSmallBatches || smallBatches.isLimitReached) {
+      python.writeAll(smallBatches.remaining());
     }
-    isOver = true;
+    isFinished = true;
   }
 
-  private void withoutLimit(Iterator<InternalRow> rows) throws IOException {
+  private void writeWithoutLimit(Iterator<InternalRow> rows) throws IOException {
     SQLConf conf = new SQLConf();
-    Properties given = TaskContext.get().getLocalProperties();
-    given.stringPropertyNames().forEach(key -> conf.settings().put(key, given.getProperty(key)));
+    Properties taskProperties = TaskContext.get().getLocalProperties();
+    taskProperties.stringPropertyNames().forEach(key ->
+        conf.settings().put(key, taskProperties.getProperty(key)));
     conf.settings().put(LIMIT, NO_LIMIT);
     try {
       SQLConf.withExistingConf(conf, () -> {
@@ -101,27 +103,27 @@ final class RowWriter implements DataWriter<InternalRow> {
   private static final class SmallBatches implements Iterator<InternalRow> {
     private final Iterator<InternalRow> rows;
     private final int batchRows;
-    private final long mostBytes;
+    private final long maxBytes;
     private InternalRow next;
-    private long taken;
+    private long rowCount;
     private long bytes;
-    private boolean isCut;
-    private boolean takesAll;
+    private boolean isLimitReached;
+    private boolean isUnlimited;
 
-    SmallBatches(Iterator<InternalRow> rows, int batchRows, long mostBytes) {
+    SmallBatches(Iterator<InternalRow> rows, int batchRows, long maxBytes) {
       this.rows = rows;
       this.batchRows = batchRows;
-      this.mostBytes = mostBytes;
+      this.maxBytes = maxBytes;
     }
 
     @Override public boolean hasNext() {
       if (next == null && rows.hasNext()) {
         next = rows.next();
-        bytes = batchRows > 0 && taken++ % batchRows == 0 ? 0 : bytes;
-        bytes += next instanceof UnsafeRow row ? row.getSizeInBytes() : mostBytes;
-        isCut |= bytes >= mostBytes;
+        bytes = batchRows > 0 && rowCount++ % batchRows == 0 ? 0 : bytes;
+        bytes += next instanceof UnsafeRow row ? row.getSizeInBytes() : maxBytes;
+        isLimitReached |= bytes >= maxBytes;
       }
-      return next != null && (takesAll || !isCut);
+      return next != null && (isUnlimited || !isLimitReached);
     }
 
     @Override public InternalRow next() {
@@ -133,15 +135,15 @@ final class RowWriter implements DataWriter<InternalRow> {
       return row;
     }
 
-    Iterator<InternalRow> others() {
-      takesAll = true;
+    Iterator<InternalRow> remaining() {
+      isUnlimited = true;
       return this;
     }
   }
 
   @Override public WriterCommitMessage commit() throws IOException {
     earlier.add(python.commit());
-    return earlier.size() == 1 ? earlier.get(0) : new Parts(List.copyOf(earlier));
+    return earlier.size() == 1 ? earlier.get(0) : new TaskMessages(List.copyOf(earlier));
   }
 
   @Override public void abort() throws IOException { python.abort(); }
@@ -150,14 +152,15 @@ final class RowWriter implements DataWriter<InternalRow> {
 
   /** Python's metrics of all workers; at the end, since Spark requests them every hundred rows. */
   @Override public CustomTaskMetric[] currentMetricsValues() {
-    if (!isOver) {
+    if (!isFinished) {
       return NONE;
     }
     Map<String, Long> totals = Stream.of(metrics, python.currentMetricsValues())
         .flatMap(Arrays::stream)
         .collect(Collectors.groupingBy(
             CustomTaskMetric::name, Collectors.summingLong(CustomTaskMetric::value)));
-    return totals.entrySet().stream().map(one -> new LanceScan.Total(one.getKey(), one.getValue()))
+    return totals.entrySet().stream().map(one ->
+        new LanceScan.TaskMetric(one.getKey(), one.getValue()))
         .toArray(CustomTaskMetric[]::new);
   }
 }

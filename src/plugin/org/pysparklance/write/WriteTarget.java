@@ -2,8 +2,8 @@ package org.pysparklance.write;
 
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.pysparklance.python.Creation;
 import org.pysparklance.python.Description;
+import org.pysparklance.python.TableCreation;
 
 /** The table of a write. */
 public interface WriteTarget {
@@ -12,10 +12,10 @@ public interface WriteTarget {
   CaseInsensitiveStringMap options();
 
   /** The version that it shows; null if there is none yet. */
-  Description described();
+  Description loadDescription();
 
   /** The table that a write creates; null if a write may also find one. */
-  Creation creation();
+  TableCreation creation();
 
   /** The Spark columns of a version. */
   StructType read(Description found);

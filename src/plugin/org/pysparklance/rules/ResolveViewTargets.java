@@ -1,0 +1,61 @@
+package org.pysparklance.rules;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.catalyst.plans.logical.View;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.pysparklance.catalog.LanceTable;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Lets {@code UPDATE}, {@code DELETE} and {@code MERGE} change the table of a plain view, which
+ * Spark only resolves below aliases, and explains the error for other views.
+ */
+public final class ResolveViewTargets extends Rule<LogicalPlan> {
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    LogicalPlan target = plan instanceof UpdateTable update ? update.table()
+        : plan instanceof DeleteFromTable delete ? delete.table()
+        : plan instanceof MergeIntoTable merge ? merge.targetTable() : null;
+    LogicalPlan table = target == null ? null : removeViews(target);
+    if (table == target) {
+      return plan;
+    }
+    List<LogicalPlan> children = CollectionConverters.asJava(plan.children()).stream()
+        .map(child -> child == target ? table : child).toList();
+    return (LogicalPlan) plan.withNewChildren(CollectionConverters.asScala(children).toSeq());
+  }
+
+  private static LogicalPlan removeViews(LogicalPlan plan) {
+    if (plan instanceof View view) {
+      LogicalPlan child = removeViews(view.child());
+      if (child instanceof DataSourceV2Relation) {
+        return child;
+      }
+      checkView(view);
+      return plan;
+    }
+    if (plan instanceof SubqueryAlias alias) {
+      LogicalPlan child = removeViews(alias.child());
+      return child == alias.child() ? plan
+          : (LogicalPlan) alias.withNewChildren(
+          CollectionConverters.asScala(List.of(child)).toSeq());
+    }
+    return plan;
+  }
+
+  private static void checkView(View view) {
+    var leaves = CollectionConverters.asJava(view.collectLeaves());
+    if (leaves.size() == 1 && leaves.get(0) instanceof DataSourceV2Relation relation
+        && relation.table() instanceof LanceTable table) {
+      throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] the view "
+          + view.desc().identifier().table()
+          + " is a query, which cannot be changed\n  hint: change "
+          + "the table itself, " + table.name());
+    }
+  }
+}

@@ -1,0 +1,202 @@
+package org.pysparklance.write;
+
+import java.util.*;
+import java.util.stream.IntStream;
+import org.apache.spark.sql.connector.distributions.Distribution;
+import org.apache.spark.sql.connector.distributions.Distributions;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.NullOrdering;
+import org.apache.spark.sql.connector.expressions.SortDirection;
+import org.apache.spark.sql.connector.expressions.SortOrder;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.*;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.ActiveQuery;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.LanceException;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.Python;
+import org.pysparklance.python.PythonWrite;
+import org.pysparklance.python.ScanRequest;
+import org.pysparklance.read.LanceScan;
+import org.pysparklance.read.LanceScanBuilder;
+
+/**
+ * UPDATE, MERGE or DELETE: Spark finds the rows and their new values, Python writes them. After a
+ * conflict with another commit, if Python has attempts left, the command runs again on the newest
+ * version.
+ */
+public final class LanceRowLevelOperation implements SupportsDelta {
+  private final WriteTarget table;
+  private final Command command;
+  private final List<LanceScan> scans = new ArrayList<>();
+  private Description version;
+  private QueryExecution execution;
+  /** The retry state, which the next attempt sends. */
+  private String retries;
+  private int[] assigned;
+
+  public LanceRowLevelOperation(WriteTarget table, Description version, Command command) {
+    this.table = table;
+    this.version = version;
+    this.command = command;
+  }
+
+  @Override public Command command() { return command; }
+
+  @Override public NamedReference[] rowId() {
+    return new NamedReference[] {Expressions.column("_rowaddr")};
+  }
+
+  @Override public NamedReference[] requiredMetadataAttributes() {
+    // All columns that a condition or a value may reference: Spark resolves only these.
+    List<String> names = new ArrayList<>(List.of("_rowid"));
+    version.lineageColumns().forEach(
+        name -> { if (!name.equals("_rowid") && !name.equals("_rowaddr")) names.add(name); });
+    return names.stream().map(Expressions::column).toArray(NamedReference[]::new);
+  }
+
+  @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap scanOptions) {
+    return new LanceScanBuilder(
+        version, table.read(version),
+        Options.merge(table.options(), scanOptions)).forRowLevelOperation(scans);
+  }
+
+  @Override public DeltaWriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    return new RowDeltaWrite(info);
+  }
+
+  public boolean hasAssigned() { return assigned != null; }
+
+  /** Sets the positions of the assigned columns; by default all. */
+  public void setAssigned(List<Integer> ordinals) {
+    assigned = ordinals.stream().mapToInt(Integer::intValue).toArray();
+  }
+
+  /** Adds positions of columns that are not assigned. */
+  public void removeAssigned(List<Integer> ordinals, int columns) {
+    if (!ordinals.isEmpty()) {
+      assigned = IntStream.range(0, columns)
+          .filter(ordinal -> !ordinals.contains(ordinal) && !isUnassigned(ordinal)).toArray();
+    }
+  }
+
+  public boolean isUnassigned(int ordinal) {
+    return assigned != null && IntStream.of(assigned).noneMatch(one -> one == ordinal);
+  }
+
+  private int[] assignedOrdinals(StructType columns) {
+    return assigned != null ? assigned : IntStream.range(0, columns.size()).toArray();
+  }
+
+  private BatchWrite createPythonWrite(LogicalWriteInfo info) {
+    StructType rows = new StructType()
+        .add("__lance_clause", DataTypes.IntegerType, false)
+        .add("__lance_rowid", DataTypes.LongType, true)
+        .add("__lance_rowaddr", DataTypes.LongType, true);
+    for (int ordinal : assignedOrdinals(info.schema())) {
+      StructField column = info.schema().apply(ordinal);
+      rows = rows.add(column.name(), column.dataType(), true);
+    }
+    CaseInsensitiveStringMap options = Options.merge(table.options(), info.options());
+    return new PythonWrite(ScanRequest.of(options, version).filtered(readCondition()), rows,
+        new PythonWrite.Parameters(false, null, null, null, command.toString(), retries, null));
+  }
+
+  private QueryExecution query() {
+    if (execution == null) {
+      execution = ActiveQuery.execution();
+    }
+    return execution;
+  }
+
+  /**
+   * The condition of all rows that the command has read; null if it is unknown, as when other scans,
+   * or counts from metadata, may be of the same table.
+   */
+  private String readCondition() {
+    Set<String> filters = new LinkedHashSet<>();
+    for (Scan one : ActiveQuery.scans(query().optimizedPlan())) {
+      if (one instanceof LanceScan scan) {
+        filters.add(scans.stream().anyMatch(own -> own == scan) ? scan.filter() : null);
+      } else if (one instanceof LanceScan.LocalRows) {
+        filters.add(null);
+      }
+    }
+    return filters.contains(null) || filters.isEmpty() ? null
+        : filters.size() == 1 ? filters.iterator().next()
+        : "{\"op\": \"OR\", \"args\": [" + String.join(", ", filters) + "]}";
+  }
+
+  private void rerun() {
+    table.forgetVersion();
+    version = Python.describe(table.options());
+    scans.clear();
+    QueryExecution previous = query();
+    execution =
+        previous.sparkSession().sessionState().executePlan(previous.logical(), previous.mode());
+    execution.executedPlan().executeCollect();
+  }
+
+  /** Requires the rows grouped by fragment, in the order of their addresses; inserts last. */
+  private final class RowDeltaWrite
+      implements DeltaWriteBuilder, DeltaWrite, RequiresDistributionAndOrdering {
+    private final LogicalWriteInfo info;
+
+    RowDeltaWrite(LogicalWriteInfo info) { this.info = info; }
+
+    @Override public DeltaWrite build() { return this; }
+
+    /** Called when the command runs, so the scans are planned. */
+    @Override public DeltaBatchWrite toBatch() {
+      return new RowDeltaBatch(createPythonWrite(info), info.schema(),
+          assignedOrdinals(info.schema()));
+    }
+
+    @Override public Distribution requiredDistribution() { return Distributions.unspecified(); }
+
+    @Override public SortOrder[] requiredOrdering() {
+      return new SortOrder[] {Expressions.sort(
+          Expressions.column("_rowaddr"), SortDirection.ASCENDING, NullOrdering.NULLS_LAST)};
+    }
+  }
+
+  private final class RowDeltaBatch extends LanceWrite.Batch implements DeltaBatchWrite {
+    private final DataType[] types;
+    private final int[] ordinals;
+
+    RowDeltaBatch(BatchWrite python, StructType columns, int[] ordinals) {
+      super(python, table);
+      this.types = Arrays.stream(ordinals).mapToObj(i -> columns.apply(i).dataType())
+          .toArray(DataType[]::new);
+      this.ordinals = ordinals;
+    }
+
+    @Override public DeltaWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
+      DataWriterFactory writers = python.createBatchWriterFactory(info);
+      DataType[] writerTypes = types;
+      int[] writerOrdinals = ordinals;
+      return (part, task) ->
+          new LanceDeltaWriter(writers.createWriter(part, task), writerTypes, writerOrdinals);
+    }
+
+    @Override public void commit(WriterCommitMessage[] messages) {
+      try {
+        super.commit(messages);
+      } catch (Exception error) {
+        if (!(error instanceof LanceException conflict) || conflict.retries() == null) {
+          throw error;
+        }
+        retries = conflict.retries();
+        rerun();
+      }
+    }
+  }
+}
