@@ -219,7 +219,8 @@ public class LanceCatalog
         : () -> Python.register(request, resolvedOptions.get("path"));
     return new StagedLanceTable(
         Options.with(Options.merge(resolvedOptions, Options.ofTable(tableOptions)),
-            "path", resolvedOptions.get("path")), table.columns(), table, replaces, register, () -> {});
+            "path", resolvedOptions.get("path")), table.columns(), table, replaces, register,
+            () -> {});
   }
 
   /** Writers of DataFrames and streams set the session's default provider if the user sets none. */
@@ -268,9 +269,9 @@ public class LanceCatalog
   public String[][] listNamespaces(String[] namespace) throws NoSuchNamespaceException {
     List<String[]> found = new ArrayList<>();
     for (String one : Python.namespaces(settings, namespace)) {
-      String[] whole = Arrays.copyOf(namespace, namespace.length + 1);
-      whole[namespace.length] = one;
-      found.add(whole);
+      String[] fullName = Arrays.copyOf(namespace, namespace.length + 1);
+      fullName[namespace.length] = one;
+      found.add(fullName);
     }
     return found.toArray(String[][]::new);
   }

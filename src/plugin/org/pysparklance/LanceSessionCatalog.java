@@ -74,7 +74,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     V1Table v1Table = lanceTable(table);
     return v1Table != null ? load(ident, v1Table, Map.of())
         : SessionCatalogs.hasSource(table)
-        ? SessionCatalogs.loadFromSource(() -> super.loadTable(ident))
+            ? SessionCatalogs.loadFromSource(() -> super.loadTable(ident))
         : table;
   }
 
@@ -113,15 +113,16 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   private LanceCatalogTable load(Identifier ident, V1Table v1Table, Map<String, String> overrides) {
     CaseInsensitiveStringMap readOptions = Options.merge(optionsOf(v1Table), overrides);
     Description found = Python.find(readOptions);
-    Map<String, String> shown = new HashMap<>(v1Table.properties());
+    Map<String, String> tableProperties = new HashMap<>(v1Table.properties());
     // An existing table has its own properties.
-    shown.keySet().removeIf(name -> name.startsWith(TableCatalog.OPTION_PREFIX)
+    tableProperties.keySet().removeIf(name -> name.startsWith(TableCatalog.OPTION_PREFIX)
         || found != null && !CatalogV2Util.TABLE_RESERVED_PROPERTIES().contains(name));
     if (v1Table.catalogTable().tableType().equals(CatalogTableType.MANAGED())) {
-      shown.put(TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
+      tableProperties.put(TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
     }
     return new LanceCatalogTable(
-        LanceCatalogTable.nameOf(name(), ident), readOptions, shown, found, v1Table.schema());
+        LanceCatalogTable.nameOf(name(), ident), readOptions, tableProperties, found,
+        v1Table.schema());
   }
 
   @Override public Table createTable(Identifier ident, TableInfo table)

@@ -6,6 +6,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Utils;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.compat.SessionCatalogField;
+import org.pysparklance.python.LanceException;
 
 /**
  * Replaces Spark's own catalog. The setting {@code spark.sql.catalog.spark_catalog} would do so,
@@ -79,12 +80,8 @@ public final class SessionCatalogs {
       try {
         return load.run();
       } catch (NoSuchTableException missing) {
-        throw SessionCatalogs.<RuntimeException>unchecked(missing);
+        throw LanceException.rethrow(missing);
       }
     });
   }
-
-  /** Rethrows checked exceptions, which Scala functions do not declare. */
-  @SuppressWarnings("unchecked")
-  private static <E extends Throwable> E unchecked(Throwable error) throws E { throw (E) error; }
 }

@@ -8,6 +8,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.index.TableIndex;
 import org.apache.spark.sql.connector.expressions.FieldReference;
 import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.pysparklance.python.LanceException;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.Responses;
 import scala.Option;
@@ -37,7 +38,7 @@ final class TableIndices {
   static void create(LanceTable table, String name, NamedReference[] columns,
       Map<NamedReference, Map<String, String>> columnProperties, Map<String, String> properties) {
     if (has(table, name)) {
-      throw TableIndices.<RuntimeException>unchecked(
+      throw LanceException.rethrow(
           new IndexAlreadyExistsException(name, table.name(), Option.empty()));
     }
     Responses.Call call = Python.createIndex(table.options(), name,
@@ -48,7 +49,7 @@ final class TableIndices {
 
   static void drop(LanceTable table, String name) {
     if (!has(table, name)) {
-      throw TableIndices.<RuntimeException>unchecked(
+      throw LanceException.rethrow(
           new NoSuchIndexException(name, table.name(), Option.empty()));
     }
     run(table, "drop_index", Python.JSON.createObjectNode().put("name", name));
@@ -59,8 +60,4 @@ final class TableIndices {
         (SparkSession) SparkSession.active(), table.options(), procedure, arguments);
     table.forgetVersion();
   }
-
-  /** Rethrows checked exceptions, which Scala does not declare. */
-  @SuppressWarnings("unchecked")
-  private static <E extends Throwable> E unchecked(Exception error) throws E { throw (E) error; }
 }

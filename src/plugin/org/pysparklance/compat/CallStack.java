@@ -3,7 +3,7 @@ package org.pysparklance.compat;
 import java.util.List;
 
 /**
- * Looks at the stack, of which there are three: Spark calls a catalog in the same way for different
+ * Walks the stack, for three questions: Spark calls a catalog in the same way for different
  * statements, and passes nothing that distinguishes them. If a release of Spark calls other
  * methods, the tests that each of them names fail.
  */

@@ -105,17 +105,17 @@ public record Description(StructType schema, JsonNode facts, Map<String, String>
    * known, so estimates are high.
    */
   public Description withBinaryBlobs(Collection<String> columns) {
-    Map<String, DataType> written = blobs();
+    Map<String, DataType> types = blobs();
     StructField[] fields = Arrays.stream(schema.fields())
         .map(one -> columns.contains(one.name()) ? new StructField(one.name(),
-            written.get(one.name()), one.nullable(), one.metadata()) : one)
+            types.get(one.name()), one.nullable(), one.metadata()) : one)
         .toArray(StructField[]::new);
-    ObjectNode known = facts.deepCopy();
+    ObjectNode copy = facts.deepCopy();
     for (String column : columns) {
-      known.withObject("/widths").put(column, BLOB_BYTES);
-      known.withObject("/stored").put(column, BLOB_BYTES);
+      copy.withObject("/widths").put(column, BLOB_BYTES);
+      copy.withObject("/stored").put(column, BLOB_BYTES);
     }
-    return new Description(new StructType(fields), known, options);
+    return new Description(new StructType(fields), copy, options);
   }
 
   /** The title in EXPLAIN. */

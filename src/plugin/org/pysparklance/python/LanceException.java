@@ -53,7 +53,12 @@ public final class LanceException extends AnalysisException {
   }
 
   /** Throws this without declaring it. */
-  RuntimeException raise() { throw LanceException.<RuntimeException>unchecked(this); }
+  RuntimeException raise() { return LanceException.rethrow(this); }
+
+  /** Throws a checked exception, which Scala's methods do not declare. */
+  public static RuntimeException rethrow(Throwable error) {
+    throw LanceException.<RuntimeException>unchecked(error);
+  }
 
   @SuppressWarnings("unchecked")
   private static <E extends Throwable> E unchecked(Throwable error) throws E { throw (E) error; }

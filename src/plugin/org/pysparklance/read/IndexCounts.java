@@ -1,10 +1,8 @@
 package org.pysparklance.read;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.math.BigDecimal;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Base64;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -12,7 +10,6 @@ import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.aggregate.*;
 import org.apache.spark.sql.types.*;
-import org.apache.spark.unsafe.types.UTF8String;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.ScanRequest;
@@ -28,7 +25,8 @@ final class IndexCounts {
     AggregateFunc[] functions = aggregation.aggregateExpressions();
     StructField column = groupBy.length == 1 ? field(columns, groupBy[0]) : null;
     boolean isIndexed = groupBy.length == 0 ? request.filter() != null && functions.length > 0
-        : column != null && table.hasValueCounts(column.name()) && isKnown(column.dataType());
+        : column != null && table.hasValueCounts(column.name())
+        && CatalystValues.canParse(column.dataType());
     if (!isIndexed || !table.hasAnyValueCounts()
         || !Arrays.stream(functions).allMatch(CountStar.class::isInstance)) {
       return null;
@@ -42,8 +40,8 @@ final class IndexCounts {
 
   private static StructField field(StructType columns, Expression by) {
     return by instanceof NamedReference reference && reference.fieldNames().length == 1
-        ? Arrays.stream(columns.fields()).filter(field ->
-        field.name().equals(reference.fieldNames()[0]))
+        ? Arrays.stream(columns.fields())
+            .filter(field -> field.name().equals(reference.fieldNames()[0]))
             .findFirst().orElse(null) : null;
   }
 
@@ -70,47 +68,9 @@ final class IndexCounts {
     for (JsonNode row : rows) {
       Object[] values = new Object[1 + counts];
       Arrays.fill(values, row.get(1).asLong());
-      values[0] = row.get(0).isNull() ? null : value(row.get(0).asText(), type);
+      values[0] = row.get(0).isNull() ? null : CatalystValues.parse(row.get(0).asText(), type);
       result.add(new GenericInternalRow(values));
     }
     return result.toArray(InternalRow[]::new);
-  }
-
-  /** Whether values of a type are supported. */
-  static boolean isKnown(DataType type) { return value("0000", type) != null; }
-
-  /** Converts a value to Spark's internal representation; null for unsupported types. */
-  static Object value(String text, DataType type) {
-    if (type.equals(DataTypes.StringType)) {
-      return UTF8String.fromString(text);
-    } else if (type.equals(DataTypes.BinaryType)) {
-      return Base64.getDecoder().decode(text);
-    } else if (type instanceof DecimalType decimal) {
-      return Decimal.apply(new BigDecimal(text), decimal.precision(), decimal.scale());
-    } else if (type.equals(DataTypes.DoubleType)) {
-      return number(text);
-    } else if (type.equals(DataTypes.FloatType)) {
-      return (float) number(text);
-    } else if (type.equals(DataTypes.BooleanType)) {
-      return Boolean.valueOf(text);
-    } else if (type.equals(DataTypes.ByteType)) {
-      return Byte.valueOf(text);
-    } else if (type.equals(DataTypes.ShortType)) {
-      return Short.valueOf(text);
-    } else if (type.equals(DataTypes.IntegerType) || type.equals(DataTypes.DateType)) {
-      return Integer.valueOf(text);
-    }
-    return type.equals(DataTypes.LongType) || type.equals(DataTypes.TimestampType)
-        || type.equals(DataTypes.TimestampNTZType) ? Long.valueOf(text) : null;
-  }
-
-  /** The format of Python. */
-  private static double number(String text) {
-    return switch (text) {
-      case "nan" -> Double.NaN;
-      case "inf" -> Double.POSITIVE_INFINITY;
-      case "-inf" -> Double.NEGATIVE_INFINITY;
-      default -> Double.parseDouble(text);
-    };
   }
 }

@@ -50,14 +50,14 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
 
   private static boolean isSupportedKey(StructType columns, String name) {
     return Arrays.asList(columns.fieldNames()).contains(name)
-        && IndexCounts.isKnown(columns.apply(name).dataType())
+        && CatalystValues.canParse(columns.apply(name).dataType())
         && !UNSUPPORTED.contains(columns.apply(name).dataType());
   }
 
   private static InternalRow key(StructType columns, List<String> names, JsonNode values) {
     return new GenericInternalRow(IntStream.range(0, names.size()).mapToObj(i ->
         values.get(i).isNull() ? null
-            : IndexCounts.value(values.get(i).asText(), columns.apply(names.get(i)).dataType()))
+            : CatalystValues.parse(values.get(i).asText(), columns.apply(names.get(i)).dataType()))
         .toArray());
   }
 
@@ -70,11 +70,11 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
   ScanRequest with(ScanRequest request) { return request.byKey(columns, tasks); }
 
   /** The tasks of Python's read with their keys; an empty read has one task. */
-  InputPartition[] withKeys(PythonRead read) {
+  InputPartition[] withKeys(PythonRead plan) {
     if (keys.length == 0) {
       return new InputPartition[0];
     }
-    InputPartition[] python = read.partitions();
+    InputPartition[] python = plan.partitions();
     if (python.length != keys.length) {
       throw new IllegalStateException(python.length + " tasks for " + keys.length + " keys");
     }

@@ -62,8 +62,8 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
 
     @Override public PartitionReader<ColumnarBatch> createColumnarReader(
         InputPartition partition) {
-      if (partition instanceof InlineRows few) {
-        return new BatchReader(few.reader());
+      if (partition instanceof InlineRows rows) {
+        return new BatchReader(rows.reader());
       }
       EarlyWorkers.await();
       return new BatchReader(python.createReader(KeyGroups.KeyedPartition.unwrap(partition)));

@@ -151,7 +151,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
         return false;
       }
       DataType type = typeOf(functions[i]);
-      values[i] = value.isNull() ? null : IndexCounts.value(value.asText(), type);
+      values[i] = value.isNull() ? null : CatalystValues.parse(value.asText(), type);
       schema = schema.add("value " + i, type, true);
     }
     localRows = new LanceScan.LocalRows(schema, new InternalRow[] {new GenericInternalRow(values)},
@@ -167,7 +167,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     boolean isCount = function instanceof Count count && !count.isDistinct();
     boolean isBound = function instanceof Min || function instanceof Max;
     String column = nameOf(function.children()[0]);
-    boolean hasStoredBounds = (isCount || isBound && IndexCounts.isKnown(typeOf(function)))
+    boolean hasStoredBounds = (isCount || isBound && CatalystValues.canParse(typeOf(function)))
         && (table.lineageColumns().contains(column) || table.hasBounds(column));
     Responses.Bounds bounds = hasStoredBounds ? Python.bounds(request(), column) : null;
     if (bounds == null || !isCount && bounds.bounds() == null) {

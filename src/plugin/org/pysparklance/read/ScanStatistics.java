@@ -31,7 +31,7 @@ record ScanStatistics(OptionalLong sizeInBytes, OptionalLong numRows,
   }
 
   private static Optional<Object> bound(JsonNode value, DataType type) {
-    return Optional.ofNullable(value == null ? null : IndexCounts.value(value.asText(), type));
+    return Optional.ofNullable(value == null ? null : CatalystValues.parse(value.asText(), type));
   }
 
   private static OptionalLong number(Long value) {

@@ -1,6 +1,5 @@
 package org.pysparklance.rules;
 
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -29,7 +28,7 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Lets UPDATE and MERGE assign bytes to blob columns, which queries read as descriptors: binary
  * values, and blobs of other tables, which are then read as binary. Conditions still see
- * descriptors. This releases the commands that {@link DeferRowLevelCommands} defers, and first handles
+ * descriptors. This restores the commands that {@link DeferRowLevelCommands} defers, and first handles
  * those that name {@link MetadataColumns}.
  */
 public final class BlobAssignments extends Rule<LogicalPlan> {
@@ -167,15 +166,7 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
 
     private Expression value(Expression value, Column column) {
       if (isConditional(value)) {
-        List<Expression> expressions =
-            new ArrayList<>(CollectionConverters.asJava(value.children()));
-        for (int i = 0; i < expressions.size(); i++) {
-          if (isResultChild(value, i)) {
-            expressions.set(i, value(expressions.get(i), column));
-          }
-        }
-        return (Expression) value.withNewChildren(
-            CollectionConverters.asScala(expressions).toSeq());
+        return BlobWrites.mapResultChildren(value, child -> value(child, column));
       }
       DataType type = value.dataType();
       // Spark may have cast NULL to the type of descriptors.

@@ -6,7 +6,6 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.analysis.EliminateSubqueryAliases;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedInlineTable;
-import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -32,7 +31,6 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.compat.PlanArguments;
-import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -104,18 +102,17 @@ public final class BlobInserts extends Rule<LogicalPlan> {
           && values.get(ordinal) instanceof Attribute value
           && value.dataType() instanceof BinaryType
           && !value.dataType().sameType(column.dataType())) {
-        values.set(ordinal, new Alias(new BlobValue(value, column.dataType()), value.name(),
-            NamedExpression.newExprId(), value.qualifier(), Option.empty(),
-            CollectionConverters.asScala(List.<String>of()).toSeq()));
+        values.set(ordinal, Aliases.of(new BlobValue(value, column.dataType()), value.name(),
+            NamedExpression.newExprId(), value.qualifier()));
         isChanged = true;
       }
     }
     if (!isChanged) {
       return query;
     }
-    LogicalPlan projected = new Project(CollectionConverters.asScala(values).toSeq(), child);
+    LogicalPlan projected = new Project(Seqs.from(values), child);
     return child == analyzedQuery ? projected : (LogicalPlan) analyzedQuery.withNewChildren(
-        CollectionConverters.asScala(List.of(projected)).toSeq());
+        Seqs.of(projected));
   }
 
   /** The Lance table with columns of blobs that a write names; null for any other table. */
@@ -152,7 +149,7 @@ public final class BlobInserts extends Rule<LogicalPlan> {
     // An overwrite derives its columns from the rows; the options mark these bytes as blobs.
     return output.equals(CollectionConverters.asJava(table.output())) ? table
         : (DataSourceV2Relation) BlobWrites.copyWith(table, part -> part == table.output()
-            ? CollectionConverters.asScala(output).toSeq()
+            ? Seqs.from(output)
             : part == table.options() ? new CaseInsensitiveStringMap(blobs) : part);
   }
 

@@ -72,7 +72,7 @@ final class BlobSources {
       throw unsupported(nameOf(plan, ids));
     }
     LogicalPlan rewritten =
-        (LogicalPlan) plan.withNewChildren(CollectionConverters.asScala(children).toSeq());
+        (LogicalPlan) plan.withNewChildren(Seqs.from(children));
     Map<Long, DataType> types = new HashMap<>();
     children.forEach(child -> CollectionConverters.asJava(child.output())
         .forEach(one -> types.put(one.exprId().id(), one.dataType())));
@@ -100,7 +100,7 @@ final class BlobSources {
     }
     Object[] arguments = PlanArguments.replace(relation, part -> part == relation.table()
         ? table.withBinaryBlobs(names) : part == relation.output()
-        ? CollectionConverters.asScala(output).toSeq() : part);
+        ? Seqs.from(output) : part);
     return relation.makeCopy(arguments);
   }
 

@@ -118,7 +118,7 @@ public final class BlobWrites extends Rule<LogicalPlan> {
   private static DataSourceV2Relation withOutput(
       DataSourceV2Relation relation, List<AttributeReference> output) {
     return (DataSourceV2Relation) copyWith(relation,
-        part -> part == relation.output() ? CollectionConverters.asScala(output).toSeq() : part);
+        part -> part == relation.output() ? Seqs.from(output) : part);
   }
 
   static LogicalPlan copyWith(LogicalPlan plan, UnaryOperator<Object> change) {
@@ -150,7 +150,7 @@ public final class BlobWrites extends Rule<LogicalPlan> {
     return all;
   }
 
-  private static Expression mapResultChildren(
+  static Expression mapResultChildren(
       Expression conditional, Function<Expression, Expression> change) {
     List<Expression> parts = new ArrayList<>(CollectionConverters.asJava(conditional.children()));
     for (int i = 0; i < parts.size(); i++) {
@@ -158,7 +158,7 @@ public final class BlobWrites extends Rule<LogicalPlan> {
         parts.set(i, change.apply(parts.get(i)));
       }
     }
-    return (Expression) conditional.withNewChildren(CollectionConverters.asScala(parts).toSeq());
+    return (Expression) conditional.withNewChildren(Seqs.from(parts));
   }
 
   private static Expression bytes(Expression value, DataType writeType) {
@@ -285,8 +285,8 @@ public final class BlobWrites extends Rule<LogicalPlan> {
 
     private static Expression of(
         Expression value, Expression bytes, Expression column, DataType type, boolean checksNull) {
-      Expression struct = new CreateNamedStruct(CollectionConverters.asScala(List.of(
-          text(BYTES), bytes, text(COLUMN), column)).toSeq());
+      Expression struct = new CreateNamedStruct(
+          Seqs.from(List.of(text(BYTES), bytes, text(COLUMN), column)));
       return checksNull ? new If(new IsNull(value), Literal.create(null, type), struct) : struct;
     }
 

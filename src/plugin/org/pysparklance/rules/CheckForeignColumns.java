@@ -4,16 +4,13 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
-import org.pysparklance.catalog.LanceTable;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** Adds a hint for {@code _fragid} of lance-spark, if Spark finds no such column. */
 public final class CheckForeignColumns extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
     if (!plan.resolved() && plan.exists(CheckForeignColumns::hasFragmentColumn)
-        && plan.exists(node -> node instanceof DataSourceV2Relation relation
-            && relation.table() instanceof LanceTable)) {
+        && plan.exists(LanceRelations::isLance)) {
       throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] there is no column _fragid\n"
           + "  hint: shiftright(_rowaddr, 32) is the number of the fragment");
     }

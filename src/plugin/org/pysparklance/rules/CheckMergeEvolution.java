@@ -4,7 +4,6 @@ import org.apache.spark.sql.catalyst.analysis.EliminateSubqueryAliases;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.compat.Releases;
 
@@ -13,9 +12,7 @@ final class CheckMergeEvolution extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
     if (!Releases.EVOLVES_IN_MERGE && plan instanceof MergeIntoTable merge
         && merge.withSchemaEvolution()
-        && EliminateSubqueryAliases.apply(merge.targetTable())
-            instanceof DataSourceV2Relation target
-        && target.table() instanceof LanceTable) {
+        && LanceRelations.isLance(EliminateSubqueryAliases.apply(merge.targetTable()))) {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] Spark 4.0 adds no "
           + "columns in MERGE WITH SCHEMA EVOLUTION\n  hint: ALTER TABLE … ADD COLUMNS first, or "
           + "LanceTable.merge(…).withSchemaEvolution(), or use Spark 4.1 or later");

@@ -220,10 +220,10 @@ final class InjectBroadcastKeyFilter extends Rule<LogicalPlan> {
 
   /** The column of the child for a grouping column of an aggregate; otherwise null. */
   private static Attribute groupingColumn(Attribute key, Aggregate aggregate) {
-    Attribute inside = childColumn(key, aggregate.aggregateExpressions());
-    return inside != null
-        && aggregate.groupingExpressions().exists(expression -> expression.semanticEquals(inside))
-        ? inside : null;
+    Attribute grouped = childColumn(key, aggregate.aggregateExpressions());
+    return grouped != null
+        && aggregate.groupingExpressions().exists(expression -> expression.semanticEquals(grouped))
+        ? grouped : null;
   }
 
   private static Join with(Join join, LogicalPlan left, LogicalPlan right) {

@@ -1,6 +1,5 @@
 package org.pysparklance.rules;
 
-import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys;
 import org.apache.spark.sql.catalyst.plans.logical.*;
@@ -119,7 +118,7 @@ final class InjectIndexKeyFilter extends Rule<LogicalPlan> {
 
   static Seq<Expression> joinKeys(Join join, boolean isLeft) {
     var found = ExtractEquiJoinKeys.unapply(join);
-    return found.isEmpty() ? CollectionConverters.asScala(List.<Expression>of()).toSeq()
+    return found.isEmpty() ? Seqs.of()
         : isLeft ? found.get()._2() : found.get()._3();
   }
 
@@ -204,24 +203,19 @@ final class InjectIndexKeyFilter extends Rule<LogicalPlan> {
     // Numbers that overflow the type of the column match no row.
     Expression castKey = key.dataType().equals(column.dataType()) ? key
         : new Cast(key, column.dataType(), Option.empty(), EvalMode$.MODULE$.TRY());
-    Alias alias = new Alias(castKey, column.name(), NamedExpression$.MODULE$.newExprId(),
-        CollectionConverters.asScala(List.<String>of()).toSeq(), Option.empty(),
-        CollectionConverters.asScala(List.<String>of()).toSeq());
+    Alias alias = Aliases.of(castKey, column.name());
     Expression limit = Literal$.MODULE$.apply(scan.maxKeys(column.name()) + 1);
-    LogicalPlan distinctKeys = PlanArguments.instantiate(Aggregate.class, seq(castKey), seq(alias),
+    LogicalPlan distinctKeys =
+        PlanArguments.instantiate(Aggregate.class, Seqs.of(castKey), Seqs.of(alias),
         new Filter(new IsNotNull(castKey), other));
     return runtimeFilter(column, new GlobalLimit(limit, new LocalLimit(limit, distinctKeys)),
-        CollectionConverters.asScala(List.<Expression>of(alias.toAttribute())).toSeq(), 0, false);
+        Seqs.<Expression>of(alias.toAttribute()), 0, false);
   }
 
   static Expression runtimeFilter(AttributeReference column, LogicalPlan other,
       Seq<Expression> keys, int ordinal, boolean onlyInBroadcast) {
     return PlanArguments.instantiate(DynamicPruningSubquery.class, column, other, keys,
-        seq(ordinal),
+        Seqs.of(ordinal),
         onlyInBroadcast, NamedExpression$.MODULE$.newExprId());
-  }
-
-  static <T> Seq<T> seq(T one) {
-    return CollectionConverters.asScala(List.of(one)).toSeq();
   }
 }

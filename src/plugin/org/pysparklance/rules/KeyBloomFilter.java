@@ -15,9 +15,7 @@ import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.IntegralType;
 import org.pysparklance.compat.PlanArguments;
 import org.pysparklance.read.LanceScan;
-import scala.Option;
 import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 import scala.math.BigInt;
 
 /**
@@ -55,12 +53,10 @@ final class KeyBloomFilter {
     Expression filter = new BloomFilterAggregate(hash(otherKeys, ordinals), Literal.create(items,
         DataTypes.LongType), Literal.create(BITS_PER_ITEM * items, DataTypes.LongType))
         .toAggregateExpression();
-    Alias alias = new Alias(filter, "keys", NamedExpression$.MODULE$.newExprId(),
-        CollectionConverters.asScala(List.<String>of()).toSeq(), Option.empty(),
-        CollectionConverters.asScala(List.<String>of()).toSeq());
-    Seq<Expression> noExpressions = CollectionConverters.asScala(List.<Expression>of()).toSeq();
+    Alias alias = Aliases.of(filter, "keys");
+    Seq<Expression> noExpressions = Seqs.of();
     LogicalPlan aggregate =
-        PlanArguments.instantiate(Aggregate.class, noExpressions, InjectIndexKeyFilter.seq(alias),
+        PlanArguments.instantiate(Aggregate.class, noExpressions, Seqs.of(alias),
         InjectIndexKeyFilter.repartition(other, otherKeys));
     Expression bloomFilter =
         PlanArguments.instantiate(ScalarSubquery.class, aggregate, noExpressions,
@@ -75,7 +71,7 @@ final class KeyBloomFilter {
   private static Expression hash(Seq<Expression> keys, int[] ordinals) {
     List<Expression> columns =
         IntStream.of(ordinals).mapToObj(keys::apply).collect(Collectors.toList());
-    return new XxHash64(CollectionConverters.asScala(columns).toSeq());
+    return new XxHash64(Seqs.from(columns));
   }
 
   /** The size of the filter; 0 if there should be none. An index looks up few keys. */

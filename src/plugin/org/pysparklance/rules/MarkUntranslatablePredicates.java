@@ -18,9 +18,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Sort;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy$;
-import org.pysparklance.catalog.LanceTable;
 
 /**
  * Marks conditions whose translation for sources fails an assertion in Spark: it rewrites a
@@ -40,11 +38,7 @@ public final class MarkUntranslatablePredicates extends Rule<LogicalPlan> {
   }
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
-    return plan.exists(MarkUntranslatablePredicates::isLanceRelation) ? markNodes(plan) : plan;
-  }
-
-  private static boolean isLanceRelation(Object node) {
-    return node instanceof DataSourceV2Relation relation && relation.table() instanceof LanceTable;
+    return plan.exists(LanceRelations::isLance) ? markNodes(plan) : plan;
   }
 
   private static LogicalPlan markNodes(LogicalPlan plan) {

@@ -72,8 +72,7 @@ final class MetadataColumns {
         parts[i] = withDefaults(merge.targetTable());
       } else if (isInsertOnly
           && merge.productElementName(i).equals("notMatchedBySourceActions")) {
-        parts[i] = CollectionConverters.asScala(
-            List.of(new DeleteAction(Option.apply(Literal.FalseLiteral())))).toSeq();
+        parts[i] = Seqs.of(new DeleteAction(Option.apply(Literal.FalseLiteral())));
       }
     }
     return (MergeIntoTable) merge.makeCopy(parts);

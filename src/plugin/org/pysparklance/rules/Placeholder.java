@@ -1,13 +1,11 @@
 package org.pysparklance.rules;
 
-import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
 import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 
 /** An expression that replaces another one during analysis, and is never evaluated. */
 abstract class Placeholder extends Expression {
@@ -21,7 +19,7 @@ abstract class Placeholder extends Expression {
   abstract Placeholder withChild(Expression other);
 
   @Override public Seq<Expression> children() {
-    return CollectionConverters.asScala(List.of(child)).toSeq();
+    return Seqs.of(child);
   }
 
   @Override public Expression withNewChildrenInternal(IndexedSeq<Expression> children) {

@@ -14,8 +14,6 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.types.StructField;
 import org.pysparklance.write.LanceRowLevelOperation;
-import scala.Option;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -24,9 +22,6 @@ import scala.jdk.javaapi.CollectionConverters;
  * them.
  */
 public final class PruneUnassignedColumns extends Rule<LogicalPlan> {
-  private static final Seq<String> NO_NAMES =
-      CollectionConverters.asScala(List.<String>of()).toSeq();
-
   @Override public LogicalPlan apply(LogicalPlan plan) {
     return plan instanceof WriteDelta write
         && write.operation() instanceof LanceRowLevelOperation operation
@@ -49,15 +44,15 @@ public final class PruneUnassignedColumns extends Rule<LogicalPlan> {
       if (value.nullable() && isColumn(value, values.child(), projection.schema().apply(i))) {
         NamedExpression expression = projectList.get(ordinal);
         projectList.set(ordinal,
-            new Alias(Literal.create(null, value.dataType()), expression.name(),
-            expression.exprId(), NO_NAMES, Option.empty(), NO_NAMES));
+            Aliases.of(Literal.create(null, value.dataType()), expression.name(),
+                expression.exprId(), Seqs.of()));
       } else {
         assigned.add(i);
       }
     }
     operation.setAssigned(assigned);
     return (LogicalPlan) write.withNewQuery(
-        new Project(CollectionConverters.asScala(projectList).toSeq(), values.child()));
+        new Project(Seqs.from(projectList), values.child()));
   }
 
   /** Whether a value is the column of the scan, possibly renamed. */

@@ -5,17 +5,14 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.write.RowLevelOperation.Command;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.compat.PlanArguments;
-import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -25,13 +22,9 @@ import scala.jdk.javaapi.CollectionConverters;
  * conditions are refused with a hint, as Spark cannot evaluate them once.
  */
 public final class PullOutNondeterministicValues extends Rule<LogicalPlan> {
-  private static final Seq<String> NO_NAMES =
-      CollectionConverters.asScala(List.<String>of()).toSeq();
-
   @Override public LogicalPlan apply(LogicalPlan plan) {
     if (!(plan instanceof WriteDelta write)
-        || !(write.originalTable() instanceof DataSourceV2Relation relation)
-        || !(relation.table() instanceof LanceTable)) {
+        || !LanceRelations.isLance(write.originalTable())) {
       return plan;
     }
     Command command = write.operation().command();
@@ -61,17 +54,16 @@ public final class PullOutNondeterministicValues extends Rule<LogicalPlan> {
     if (columns.size() == inputColumns) {
       return rows;
     }
-    LogicalPlan child = new Project(CollectionConverters.asScala(columns).toSeq(), rows.child());
+    LogicalPlan child = new Project(Seqs.from(columns), rows.child());
     return (LogicalPlan) ((LogicalPlan) rows.makeCopy(parts)).withNewChildren(
-        CollectionConverters.asScala(List.of(child)).toSeq());
+        Seqs.of(child));
   }
 
   private static Expression pullOutValue(Expression value, List<NamedExpression> columns) {
     if (value.deterministic()) {
       return value;
     }
-    Alias column = new Alias(value, "__lance_value_" + columns.size(),
-        NamedExpression$.MODULE$.newExprId(), NO_NAMES, Option.empty(), NO_NAMES);
+    Alias column = Aliases.of(value, "__lance_value_" + columns.size());
     columns.add(column);
     return column.toAttribute();
   }

@@ -30,7 +30,6 @@ import org.pysparklance.read.LanceScan;
 import scala.Option;
 import scala.Product;
 import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Pushes conditions to scans that Spark did not push when it built the scan: those that it derives
@@ -66,13 +65,13 @@ final class PushDownLatePredicates extends Rule<LogicalPlan> {
     if (remaining != null && remaining.semanticEquals(filter.condition())) {
       return filter;
     }
-    LogicalPlan relationOrNarrowed = pushed.isEmpty() ? relation
+    LogicalPlan child = pushed.isEmpty() ? relation
         : replaceScan(relation, scan.withPredicates(pushed.toArray(Predicate[]::new)),
         relation.output());
-    return remaining == null ? relationOrNarrowed : new Filter(remaining, relationOrNarrowed);
+    return remaining == null ? child : new Filter(remaining, child);
   }
 
-  private static List<Expression> splitConjuncts(Expression condition) {
+  static List<Expression> splitConjuncts(Expression condition) {
     if (!(condition instanceof And sides)) {
       return List.of(condition);
     }
@@ -93,8 +92,8 @@ final class PushDownLatePredicates extends Rule<LogicalPlan> {
     } else if (term instanceof Like like) {
       return translateLike(like);
     } else if (term instanceof Not not) {
-      Predicate inner = translate(not.child());
-      return inner == null ? null : new PushedPredicate("NOT", "NOT (" + inner + ")", inner);
+      Predicate negated = translate(not.child());
+      return negated == null ? null : new PushedPredicate("NOT", "NOT (" + negated + ")", negated);
     }
     Predicate left = term instanceof Or or ? translate(or.left()) : null;
     Predicate right = left == null ? null : translate(((Or) term).right());
@@ -164,7 +163,7 @@ final class PushDownLatePredicates extends Rule<LogicalPlan> {
       return project;
     }
     LogicalPlan pruned = replaceScan(
-        relation, scan.withColumns(columns), CollectionConverters.asScala(output).toSeq());
+        relation, scan.withColumns(columns), Seqs.from(output));
     return project.copy(project.projectList(),
         filter == null ? pruned : filter.copy(filter.condition(), pruned));
   }

@@ -7,8 +7,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
-import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.compat.PlanArguments;
 import scala.Option;
 
@@ -20,8 +18,7 @@ import scala.Option;
 public final class RemoveGroupFilter extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
     if (!(plan instanceof WriteDelta write)
-        || !(write.originalTable() instanceof DataSourceV2Relation relation)
-        || !(relation.table() instanceof LanceTable)
+        || !LanceRelations.isLance(write.originalTable())
         || write.operation().command() != RowLevelOperation.Command.MERGE) {
       return plan;
     }

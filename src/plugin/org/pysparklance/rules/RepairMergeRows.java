@@ -9,8 +9,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
-import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.compat.PlanArguments;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -22,8 +20,7 @@ import scala.jdk.javaapi.CollectionConverters;
 final class RepairMergeRows extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
     return plan instanceof WriteDelta write
-        && write.originalTable() instanceof DataSourceV2Relation relation
-        && relation.table() instanceof LanceTable ? repairRows(plan) : plan;
+        && LanceRelations.isLance(write.originalTable()) ? repairRows(plan) : plan;
   }
 
   private static LogicalPlan repairRows(LogicalPlan plan) {
@@ -51,7 +48,7 @@ final class RepairMergeRows extends Rule<LogicalPlan> {
       }
       List<Object> remaining = new ArrayList<>(CollectionConverters.asJava(values));
       remaining.subList(first, first + values.size() - width).clear();
-      return CollectionConverters.asScala(remaining).toSeq();
+      return Seqs.from(remaining);
     });
     return parts == null ? instruction : instruction.makeCopy(parts);
   }

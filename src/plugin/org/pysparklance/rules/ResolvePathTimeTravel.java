@@ -34,7 +34,8 @@ public final class ResolvePathTimeTravel extends Rule<LogicalPlan> {
   private final class TimeTravelPaths extends AbstractPartialFunction<LogicalPlan, LogicalPlan> {
     @Override public boolean isDefinedAt(LogicalPlan node) {
       return node instanceof RelationTimeTravel travel && travel.timestamp().isDefined()
-          && travel.relation() instanceof UnresolvedRelation relation && isPath(parts(relation));
+          && travel.relation() instanceof UnresolvedRelation relation
+          && isPath(nameParts(relation));
     }
 
     @Override public LogicalPlan apply(LogicalPlan node) {
@@ -44,7 +45,7 @@ public final class ResolvePathTimeTravel extends Rule<LogicalPlan> {
     }
   }
 
-  private static List<String> parts(UnresolvedRelation relation) {
+  private static List<String> nameParts(UnresolvedRelation relation) {
     return CollectionConverters.asJava(relation.multipartIdentifier());
   }
 
@@ -55,8 +56,8 @@ public final class ResolvePathTimeTravel extends Rule<LogicalPlan> {
 
   private static UnresolvedRelation withNamespace(UnresolvedRelation relation) {
     List<String> nameParts =
-        List.of(parts(relation).get(0), PathCatalog.ROOT, parts(relation).get(1));
-    return relation.copy(CollectionConverters.asScala(nameParts).toSeq(), relation.options(),
+        List.of(nameParts(relation).get(0), PathCatalog.ROOT, nameParts(relation).get(1));
+    return relation.copy(Seqs.from(nameParts), relation.options(),
         relation.isStreaming());
   }
 }

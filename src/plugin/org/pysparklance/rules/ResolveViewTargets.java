@@ -1,11 +1,8 @@
 package org.pysparklance.rules;
 
 import java.util.List;
-import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
-import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
@@ -18,16 +15,14 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 public final class ResolveViewTargets extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
-    LogicalPlan target = plan instanceof UpdateTable update ? update.table()
-        : plan instanceof DeleteFromTable delete ? delete.table()
-        : plan instanceof MergeIntoTable merge ? merge.targetTable() : null;
+    LogicalPlan target = LanceRelations.target(plan);
     LogicalPlan table = target == null ? null : removeViews(target);
     if (table == target) {
       return plan;
     }
     List<LogicalPlan> children = CollectionConverters.asJava(plan.children()).stream()
         .map(child -> child == target ? table : child).toList();
-    return (LogicalPlan) plan.withNewChildren(CollectionConverters.asScala(children).toSeq());
+    return (LogicalPlan) plan.withNewChildren(Seqs.from(children));
   }
 
   private static LogicalPlan removeViews(LogicalPlan plan) {
@@ -43,7 +38,7 @@ public final class ResolveViewTargets extends Rule<LogicalPlan> {
       LogicalPlan child = removeViews(alias.child());
       return child == alias.child() ? plan
           : (LogicalPlan) alias.withNewChildren(
-          CollectionConverters.asScala(List.of(child)).toSeq());
+          Seqs.of(child));
     }
     return plan;
   }

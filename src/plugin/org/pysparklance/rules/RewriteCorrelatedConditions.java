@@ -1,9 +1,7 @@
 package org.pysparklance.rules;
 
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
-import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.*;
@@ -13,7 +11,6 @@ import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.compat.PlanArguments;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
@@ -65,15 +62,9 @@ public final class RewriteCorrelatedConditions extends Rule<LogicalPlan> {
         node -> !(node instanceof Project || node instanceof Filter || node instanceof LeafNode
             || node instanceof SubqueryAlias || node instanceof View));
     return !isPlain && subquery.plan().exists(node -> node.expressions().exists(
-        part -> !(node instanceof Filter) ? hasOuter(part) : conjuncts(part).stream().anyMatch(
+        part -> !(node instanceof Filter) ? hasOuter(part)
+        : PushDownLatePredicates.splitConjuncts(part).stream().anyMatch(
             one -> hasOuter(one) && !isEquiPredicate(one))));
-  }
-
-  private static List<Expression> conjuncts(Expression condition) {
-    return condition instanceof And and
-        ? Stream.concat(conjuncts(and.left()).stream(),
-            conjuncts(and.right()).stream()).toList()
-        : List.of(condition);
   }
 
   private static boolean hasOuter(Expression part) {
@@ -113,14 +104,15 @@ public final class RewriteCorrelatedConditions extends Rule<LogicalPlan> {
     Expression secondCondition = AnalysisHelper$.MODULE$.allowInvokingTransformsInAnalyzer(
         () -> (Expression) condition.transform(new SecondReadColumns(columns)));
     LogicalPlan addresses =
-        new Project(seq(secondColumns.get("_rowaddr")), new Filter(secondCondition, secondRead));
+        new Project(Seqs.of(secondColumns.get("_rowaddr")),
+        new Filter(secondCondition, secondRead));
     try {
       InSubquery in = (InSubquery) session.sessionState().sqlParser()
           .parseExpression("address IN (SELECT 1)");
       ListQuery query = (ListQuery) in.query().withNewPlan(addresses);
       Object[] parts = PlanArguments.replace(query, part -> part.equals(query.numCols()) ? 1
           : part);
-      return in.copy(seq(address), parts == null ? query : (ListQuery) query.makeCopy(parts));
+      return in.copy(Seqs.of(address), parts == null ? query : (ListQuery) query.makeCopy(parts));
     } catch (ParseException error) {
       throw new IllegalStateException(error);
     }
@@ -146,9 +138,5 @@ public final class RewriteCorrelatedConditions extends Rule<LogicalPlan> {
               ? outer.copy(columns.get(outer.exprId()))
               : columns.get(((AttributeReference) part).exprId());
     }
-  }
-
-  private static <T> Seq<T> seq(T one) {
-    return CollectionConverters.asScala(List.of(one)).toSeq();
   }
 }

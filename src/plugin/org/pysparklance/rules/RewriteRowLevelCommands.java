@@ -4,13 +4,8 @@ import org.apache.spark.sql.catalyst.analysis.EliminateSubqueryAliases;
 import org.apache.spark.sql.catalyst.analysis.RewriteDeleteFromTable;
 import org.apache.spark.sql.catalyst.analysis.RewriteMergeIntoTable;
 import org.apache.spark.sql.catalyst.analysis.RewriteUpdateTable;
-import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
-import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
-import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.compat.Releases;
 
 /**
@@ -26,11 +21,7 @@ final class RewriteRowLevelCommands extends Rule<LogicalPlan> {
   }
 
   private static boolean isLanceCommand(LogicalPlan plan) {
-    LogicalPlan target = plan instanceof UpdateTable update ? update.table()
-        : plan instanceof DeleteFromTable delete ? delete.table()
-        : plan instanceof MergeIntoTable merge ? merge.targetTable() : null;
-    return target != null
-        && EliminateSubqueryAliases.apply(target) instanceof DataSourceV2Relation relation
-        && relation.table() instanceof LanceTable;
+    LogicalPlan target = LanceRelations.target(plan);
+    return target != null && LanceRelations.isLance(EliminateSubqueryAliases.apply(target));
   }
 }

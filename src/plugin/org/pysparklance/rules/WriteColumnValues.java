@@ -17,15 +17,11 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.util.RowDeltaUtils;
 import org.apache.spark.sql.types.DataType;
 import org.pysparklance.compat.PlanArguments;
-import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** The values of a column in the query of a write: one, or one for each clause. */
 final class WriteColumnValues {
-  private static final Seq<String> NO_NAMES =
-      CollectionConverters.asScala(List.<String>of()).toSeq();
-
   private WriteColumnValues() {}
 
   static List<Expression> of(LogicalPlan query, int ordinal) {
@@ -69,9 +65,9 @@ final class WriteColumnValues {
           new ArrayList<>(CollectionConverters.asJava(project.projectList()));
       NamedExpression expression = expressions.get(ordinal);
       expressions.set(ordinal,
-          new Alias(function.apply(unwrap((Expression) expression)), expression.name(),
-          expression.exprId(), expression.qualifier(), Option.empty(), NO_NAMES));
-      return new Project(CollectionConverters.asScala(expressions).toSeq(), project.child());
+          Aliases.of(function.apply(unwrap((Expression) expression)), expression.name(),
+              expression.exprId(), expression.qualifier()));
+      return new Project(Seqs.from(expressions), project.child());
     }
     MergeRows rows = (MergeRows) query;
     return BlobWrites.copyWith(rows, part ->
@@ -87,7 +83,7 @@ final class WriteColumnValues {
   private static Seq<Object> mapSeq(Seq<?> expressions, Function<Object, Object> function) {
     List<Object> mapped = new ArrayList<>();
     CollectionConverters.asJava(expressions).forEach(one -> mapped.add(function.apply(one)));
-    return CollectionConverters.asScala(mapped).toSeq();
+    return Seqs.from(mapped);
   }
 
   private static Expression mapInstruction(
@@ -98,7 +94,7 @@ final class WriteColumnValues {
       }
       List<Object> expressions = new ArrayList<>(CollectionConverters.asJava(values));
       expressions.set(ordinal, function.apply(unwrap((Expression) expressions.get(ordinal))));
-      return CollectionConverters.asScala(expressions).toSeq();
+      return Seqs.from(expressions);
     });
     return parts == null ? instruction : instruction.makeCopy(parts);
   }

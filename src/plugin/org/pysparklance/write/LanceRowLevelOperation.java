@@ -125,7 +125,7 @@ public final class LanceRowLevelOperation implements SupportsDelta {
     Set<String> filters = new LinkedHashSet<>();
     for (Scan one : ActiveQuery.scans(query().optimizedPlan())) {
       if (one instanceof LanceScan scan) {
-        filters.add(scans.stream().anyMatch(own -> own == scan) ? scan.filter() : null);
+        filters.add(scans.stream().anyMatch(recorded -> recorded == scan) ? scan.filter() : null);
       } else if (one instanceof LanceScan.LocalRows) {
         filters.add(null);
       }

@@ -28,14 +28,14 @@ import org.pysparklance.read.LanceScan;
 /**
  * An append or overwrite, done by Python; after the commit the table shows the new version.
  *
- * @param overwrites whether rows are replaced: all of them, or those that match {@code replaceWhere}
+ * @param overwrites whether rows are replaced: all, or those that match {@code replaceWhere}
  * @param replaceWhere a condition for Python; null for none
  * @param split the columns by whose values rows are divided among tasks and files
  */
 public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, LogicalWriteInfo info,
     boolean overwrites, String replaceWhere, List<String> split)
     implements SupportsOverwriteV2, SupportsDynamicOverwrite, RequiresDistributionAndOrdering {
-  /** An append; {@code description}: the description of the table, if it was requested; otherwise null. */
+  /** An append; {@code description}: that of the table if it was requested, otherwise null. */
   public LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, LogicalWriteInfo info,
       Description description) {
     this(table, options, info, false, null, split(description, options, info));
