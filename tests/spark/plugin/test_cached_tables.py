@@ -83,6 +83,16 @@ def test_lance_table_changes_refresh_cache(plugin, path, cached):
     assert cached() == {2}
 
 
+def test_branch_writes_keep_main_branch_cached(plugin, path, cached):
+    LanceTable.forPath(plugin, path).createBranch("b")
+    before = loaded_blocks(plugin)
+    plugin.sql("SELECT 2L AS id, 'b' AS v").write.format("lance").mode("append").option(
+        "branch", "b"
+    ).save(path)
+    assert before == loaded_blocks(plugin)
+    assert cached() == {1}
+
+
 def test_other_tables_stay_cached(plugin, path, tmp_path, cached):
     before = loaded_blocks(plugin)
     other = str(tmp_path / "other")

@@ -169,7 +169,7 @@ def test_aggregates_and_top_rows_are_answered_from_indices(plugin, path):
         "id * 7 % 1000 AS n", "nullif(concat('k', id % 4), 'k3') AS kind", "id % 3 = 0 AS flag",
         "timestampadd(SECOND, id % 50, TIMESTAMP'2020-01-01 00:00:00') AS at",
         "CAST(id % 6 - 0.5 AS decimal(9, 2)) AS d", "CAST(id % 3 AS string) AS t",
-        "CASE WHEN id % 9 > 0 THEN CAST(if(id = 5, 'NaN', id / 8) AS float) END AS f",
+        "CASE WHEN id % 9 > 0 THEN float(decode(id, 5, 'NaN', 7, '-Infinity', id / 8)) END AS f",
     )  # fmt: skip
     plugin.range(0, 1000, 1, 2).selectExpr(*columns).write.format("lance").save(path)
     table = f"lance.`{path}`"
@@ -194,6 +194,8 @@ def test_aggregates_and_top_rows_are_answered_from_indices(plugin, path):
         "SELECT kind, flag, count(*) FROM {} GROUP BY kind, flag",
         "SELECT count(DISTINCT kind), count(kind) FROM {}",
         "SELECT n, kind FROM {} ORDER BY n DESC NULLS FIRST, kind LIMIT 7",
+        "SELECT kind, n FROM {} ORDER BY kind NULLS FIRST, n DESC LIMIT 7",
+        "SELECT kind, n FROM {} ORDER BY kind NULLS LAST, n DESC LIMIT 7",
     )
     check_answers(plugin, table, f"{path}.1", (*whole, *answered), others)
     lance.dataset(path).delete("n IN (0, 1, 2, 999) OR kind = 'k1' AND n < 100")

@@ -49,6 +49,19 @@ def test_update_writes_only_changed_rows(plugin, path, name):
     assert lance.dataset(path).version == 2
 
 
+def test_update_writes_values_of_spilled_sort(plugin, path):
+    plugin.range(0, 3_000, 1, 1).selectExpr("id", "'old' AS s").write.format("lance").save(path)
+    conf = plugin.sparkContext._jsc.sc().conf()
+    conf.set("spark.shuffle.spill.numElementsForceSpillThreshold", "100")
+    try:
+        plugin.sql(f"UPDATE lance.`{path}` SET s = concat('row ', id)")
+    finally:
+        conf.remove("spark.shuffle.spill.numElementsForceSpillThreshold")
+    assert sql(plugin, f"SELECT count(*) FROM lance.`{path}` WHERE s = concat('row ', id)") == [
+        (3_000,)
+    ]
+
+
 def test_update_reads_only_named_columns(plugin, path, name):
     statement = f"UPDATE {name} SET m = -id WHERE s LIKE '%7%' AND st.a > 20"
     plan = plugin.sql(f"EXPLAIN {statement}").first()[0]

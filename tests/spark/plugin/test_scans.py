@@ -78,6 +78,7 @@ def test_text_patterns_are_evaluated_in_scan(frame, condition, wanted):
     ("condition", "wanted"),
     {
         "substring(s, -1, 1) = '7' AND id < 20": [7, 17],
+        "substring(s, 0, 1) = '7' AND id < 20": [7],
         "s LIKE concat('%', id % 10, '_') AND id < 12": [11],
         "s RLIKE '^9.$' AND id < 92": [90, 91],
         "s COLLATE UTF8_LCASE LIKE '%CH%D' AND id < 82": [80, 81],
@@ -87,6 +88,13 @@ def test_other_text_conditions_stay_in_spark(frame, condition, wanted):
     query = frame.where(condition).select("id")
     assert "Filter " in plan_of(query)
     assert sorted(row.id for row in query.collect()) == wanted
+
+
+def test_invalid_utf8_constant_differs_from_replacement_character(plugin, path):
+    plugin.createDataFrame([("\ufffd",)], "s string").write.format("lance").save(path)
+    frame = plugin.read.format("lance").load(path)
+    assert frame.where("s = CAST(X'FF' AS STRING)").count() == 0
+    assert frame.where("s = CAST(X'EFBFBD' AS STRING)").count() == 1
 
 
 @pytest.mark.parametrize("pattern", ["9%\\5_", "_9%\\"])

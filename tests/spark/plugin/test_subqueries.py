@@ -132,10 +132,11 @@ SELF = (
     "id IN (SELECT max(y.id) FROM {t} y WHERE y.v <= x.v GROUP BY y.g)",
     "_rowid > (SELECT count(*) FROM {t} y WHERE y.v <= x.v) AND k IS NOT NULL",
     "v > (SELECT max(c) FROM VALUES (1), (9), (20) o(c) WHERE o.c < x.id)",
+    "v > 9 AND v = (SELECT max(v) FROM {t} y WHERE CAST(y.id AS INT) = CAST(x.id AS INT))",
 )
 
 
-@pytest.mark.parametrize("condition", cases(SELF, in_ci=(SELF[0], *SELF[3:7])))
+@pytest.mark.parametrize("condition", cases(SELF, in_ci=(SELF[0], *SELF[3:7], SELF[8])))
 def test_subquery_over_changed_table_finds_its_rows(plugin, tmp_path, condition):
     path = str(tmp_path / "t")
     rows = plugin.range(0, 80, 1, 1).selectExpr("id", *ROWS)

@@ -93,6 +93,6 @@ public final class ContainsTokens implements ScalarFunction<Boolean> {
   private static boolean isAlphanumeric(int codePoint) {
     int category = Character.getType(codePoint);
     return Character.isAlphabetic(codePoint) || category == Character.DECIMAL_DIGIT_NUMBER
-        || category == Character.LETTER_NUMBER || category == Character.OTHER_NUMBER;
+        || category == Character.OTHER_NUMBER;
   }
 }
