@@ -2288,7 +2288,7 @@ MUTANTS = (
     Mutant(
         "a batch ends before the first row of a step",
         "table/cdf/stream.py",
-        "return end if index == 0 else StreamOffset(",
+        "return end if num_rows == 0 else StreamOffset(",
         "return StreamOffset(",
         ("tests/table/cdf/test_streams.py",),
     ),
@@ -2487,7 +2487,7 @@ MUTANTS = (
     Mutant(
         "net changes that are too many for a batch go with others",
         "table/cdf/stream.py",
-        "        if index is not None and end != start:\n            return end",
+        "        if num_rows is not None and end != start:\n            return end",
         "        if False:\n            return end",
         (("tests/table/cdf/test_streams.py::test_net_change_batches_end_at_whole_versions"),),
     ),

@@ -128,8 +128,8 @@ def _gather_ragged(
 
 
 def read_words(
-    data: NDArray[np.uint8], indices: NDArray[np.int64], width: int
+    data: NDArray[np.uint8], positions: NDArray[np.int64], width: int
 ) -> NDArray[np.unsignedinteger]:
-    """The little-endian words of ``width`` bytes at any, even odd, ``indices``; must be inside."""
-    grid = data[indices[:, None] + np.arange(width)]
+    """Return the little-endian words of ``width`` bytes at ``positions``, odd ones, too."""
+    grid = data[positions[:, None] + np.arange(width)]
     return np.ascontiguousarray(grid).view(_UNSIGNED[width]).reshape(-1)

@@ -113,26 +113,26 @@ def _container_text(data: bytes, start: int, end: int, depth: int) -> str:
     (header,) = _U32.unpack_from(data, start)
     kind, count = header & _KIND_MASK, header & _COUNT_MASK
     num_entries = 2 * count if kind == _OBJECT else count
-    index = start + 4 + 4 * num_entries
-    if index > end:
+    position = start + 4 + 4 * num_entries
+    if position > end:
         raise CorruptFileError(f"{count} JSON members in {end - start} bytes")
     entries = struct.unpack_from(f">{num_entries}I", data, start + 4)
     if kind == _ARRAY:
-        return f"[{','.join(_member_texts(data, index, end, entries, depth))}]"
+        return f"[{','.join(_member_texts(data, position, end, entries, depth))}]"
     if kind == _OBJECT:
         names = entries[:count]
         if any(name >> 28 != _STRING for name in names):
             raise CorruptFileError("a key of a JSON object is no string")
-        keys = _member_texts(data, index, end, names, depth)
-        index += sum(names) - count * (_STRING << 28)
-        members = _member_texts(data, index, end, entries[count:], depth)
+        keys = _member_texts(data, position, end, names, depth)
+        position += sum(names) - count * (_STRING << 28)
+        members = _member_texts(data, position, end, entries[count:], depth)
         return f"{{{','.join(map(_PAIR, keys, members))}}}"
     if kind != _SCALAR or count > 1:
         raise CorruptFileError(f"a JSON container with header {header:#x}")
     # A scalar counts no members, but has one entry.
-    if index + 4 > end:
+    if position + 4 > end:
         raise CorruptFileError("a JSON scalar without its entry")
-    return _member_texts(data, index + 4, end, _U32.unpack_from(data, index), depth)[0]
+    return _member_texts(data, position + 4, end, _U32.unpack_from(data, position), depth)[0]
 
 
 def _member_texts(

@@ -133,14 +133,14 @@ def _of_whole_stripes(
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     if not len(order):
         return mixed
-    counts, indices = counts[order], starts[order]
+    counts, positions = counts[order], starts[order]
     lanes = np.empty((4, len(order)), np.uint64)
     first = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
     lanes[:] = np.array([lane & _MASK for lane in first], np.uint64)[:, None]
     for number in range(int(counts[0])):
         head = int(np.searchsorted(-counts, -number))
         for lane in range(4):
-            words = _read(padded, indices[:head] + (number * _STRIPE + lane * 8), 8)
+            words = _read(padded, positions[:head] + (number * _STRIPE + lane * 8), 8)
             lanes[lane, :head] = _rounds(lanes[lane, :head], words)
     joined = np.zeros(len(order), np.uint64)
     for words, by in zip(lanes, (1, 7, 12, 18), strict=True):
@@ -151,11 +151,11 @@ def _of_whole_stripes(
     return mixed
 
 
-def _read(padded: NDArray[np.uint8], indices: NDArray[np.int64], width: int) -> _Numbers:
-    """The numbers of ``width`` bytes that begin at any ``indices``."""
+def _read(padded: NDArray[np.uint8], positions: NDArray[np.int64], width: int) -> _Numbers:
+    """The numbers of ``width`` bytes that begin at any ``positions``."""
     count = len(padded) - width + 1
     parts: NDArray[Any] = np.ndarray((count,), f"<u{width}", padded.data, strides=(1,))
-    return parts[indices].astype(np.uint64)
+    return parts[positions].astype(np.uint64)
 
 
 def _with_word(mixed: _Numbers, words: _Numbers) -> _Numbers:

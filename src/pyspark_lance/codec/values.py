@@ -110,11 +110,11 @@ class ArrowBuffersValue:
 class ValuesByReference:
     """Values that are stored elsewhere in the file.
 
-    ``indices``: position in the file, uint64; ``sizes``: bytes, uint64.
+    ``positions``: of the values in the file, uint64; ``sizes``: bytes, uint64.
     """
 
     num_values: int
-    indices: NDArray[np.uint64]
+    positions: NDArray[np.uint64]
     sizes: NDArray[np.uint64]
 
 

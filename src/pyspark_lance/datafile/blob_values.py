@@ -230,11 +230,11 @@ class _V2Blobs:
     ) -> Iterable[tuple[NDArray[np.int64], str, int]]:
         """Rows whose blobs are of ``kind`` by the object that holds them: its URI and base."""
         rows = np.flatnonzero(wanted & (self.kinds == kind) & self._may_have_bytes)
-        indices: dict[tuple[str, int], list[int]] = {}
+        by_file: dict[tuple[str, int], list[int]] = {}
         uris = self._uris.take(pa.array(rows)).to_pylist()
         for row, uri in zip(rows.tolist(), uris, strict=True):
-            indices.setdefault((uri, int(self.ids[row])), []).append(row)
-        for (uri, base_id), members in indices.items():
+            by_file.setdefault((uri, int(self.ids[row])), []).append(row)
+        for (uri, base_id), members in by_file.items():
             yield np.array(members), uri, base_id
 
     def _job(

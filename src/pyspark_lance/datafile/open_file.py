@@ -195,12 +195,12 @@ class JoinedFiles(OpenFile):
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
         """The bytes of each range, in the order given."""
-        indices: dict[int, list[int]] = {}
+        by_file: dict[int, list[int]] = {}
         for index, wanted in enumerate(ranges):
             number = bisect.bisect_right(self.origins, wanted.start) - 1
-            indices.setdefault(number, []).append(index)
+            by_file.setdefault(number, []).append(index)
         found: list[Buffer] = [b""] * len(ranges)
-        for number, own in indices.items():
+        for number, own in by_file.items():
             by = self.origins[number]
             moved = [ByteRange(ranges[index].start - by, ranges[index].end - by) for index in own]
             for index, content in zip(own, self.parts[number].fetch(moved), strict=True):

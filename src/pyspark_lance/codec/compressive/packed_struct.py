@@ -119,11 +119,11 @@ def _field_decoder(
     decode = nested(field.value)
 
     def decode_variable(
-        content: NDArray[np.uint8], indices: NDArray[np.int64], ends: NDArray[np.int64]
+        content: NDArray[np.uint8], positions: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> tuple[Values, NDArray[np.int64]]:
-        starts = indices + length_bytes
+        starts = positions + length_bytes
         require(bool((starts <= ends).all()), "a packed row is cut short")
-        lengths = read_words(content, indices, length_bytes)
+        lengths = read_words(content, positions, length_bytes)
         require(not len(lengths) or int(lengths.max()) <= len(content), "a packed row is too long")
         sizes = lengths.astype(np.int64)
         require(bool((starts + sizes <= ends).all()), "a packed row is cut short")
@@ -143,14 +143,14 @@ def _fixed_field_decoder(encoding: Encoding, bits_per_value: int) -> _FieldDecod
     require(size * 8 == bits_per_value, f"a packed field of {size * 8} bits, not {bits_per_value}")
 
     def decode_fixed(
-        content: NDArray[np.uint8], indices: NDArray[np.int64], ends: NDArray[np.int64]
+        content: NDArray[np.uint8], positions: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> tuple[Values, NDArray[np.int64]]:
-        require(bool((indices + size <= ends).all()), "a packed row is cut short")
-        grid = content[indices[:, None] + np.arange(size)]
+        require(bool((positions + size <= ends).all()), "a packed row is cut short")
+        grid = content[positions[:, None] + np.arange(size)]
         if layers:
-            return decode_list_rows(grid, layers, item_bits), indices + size
+            return decode_list_rows(grid, layers, item_bits), positions + size
         width = 8 if item_bits == 1 else item_bits
-        return FixedWidthValues(len(grid), width, as_bytes(grid.reshape(-1))), indices + size
+        return FixedWidthValues(len(grid), width, as_bytes(grid.reshape(-1))), positions + size
 
     return decode_fixed
 

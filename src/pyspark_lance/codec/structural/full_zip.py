@@ -98,21 +98,21 @@ def walk(
     """
     inside = bool(((row_starts <= row_ends) & (row_ends <= len(data))).all())
     require(inside, "a row reaches out of its page")
-    indices, rows = row_starts.copy(), np.arange(len(row_starts))
+    positions, rows = row_starts.copy(), np.arange(len(row_starts))
     parts: list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]
     parts = []
     while True:
-        going = indices < row_ends[rows]
+        going = positions < row_ends[rows]
         if not going.all():
-            indices, rows = indices[going], rows[going]
+            positions, rows = positions[going], rows[going]
         if len(rows) == 0:
             break
         if len(rows) < _SMALL_ROW_COUNT:
-            parts += _walk_rows(data, indices, row_ends[rows], rows, shape)
+            parts += _walk_rows(data, positions, row_ends[rows], rows, shape)
             break
-        control, starts, sizes = _step(data, indices, row_ends[rows], shape)
+        control, starts, sizes = _step(data, positions, row_ends[rows], shape)
         parts.append((rows, control, starts, sizes))
-        indices = starts + sizes
+        positions = starts + sizes
     if not parts:
         empty = np.zeros(0, np.int64)
         return Entries(np.zeros(0, np.uint32), empty, empty)
@@ -126,24 +126,24 @@ def walk(
 
 def _step(
     data: NDArray[np.uint8],
-    indices: NDArray[np.int64],
+    positions: NDArray[np.int64],
     row_ends: NDArray[np.int64],
     shape: EntryShape,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
-    """The entries at ``indices``: control words, where their values begin, and their sizes."""
-    starts = indices + shape.control_bytes
+    """The entries at ``positions``: control words, where their values begin, and their sizes."""
+    starts = positions + shape.control_bytes
     require(bool((starts <= row_ends).all()), "an entry exceeds its row")
     if shape.control_bytes:
-        control = read_words(data, indices, shape.control_bytes).astype(np.uint32)
+        control = read_words(data, positions, shape.control_bytes).astype(np.uint32)
     else:
-        control = np.zeros(len(indices), np.uint32)
+        control = np.zeros(len(positions), np.uint32)
     has_value = shape.definition_of(control) <= shape.max_with_value
     if not shape.length_bytes:
         sizes = np.where(has_value, shape.value_bytes, 0)
     else:
         starts = starts + np.where(has_value, shape.length_bytes, 0)
         require(bool((starts <= row_ends).all()), "an entry exceeds its row")
-        sizes = np.zeros(len(indices), np.int64)
+        sizes = np.zeros(len(positions), np.int64)
         lengths = read_words(data, starts[has_value] - shape.length_bytes, shape.length_bytes)
         require(not len(lengths) or int(lengths.max()) <= len(data), "a value exceeds its page")
         sizes[has_value] = lengths
@@ -153,15 +153,17 @@ def _step(
 
 def _walk_rows(
     data: NDArray[np.uint8],
-    indices: NDArray[np.int64],
+    positions: NDArray[np.int64],
     row_ends: NDArray[np.int64],
     rows: NDArray[np.int64],
     shape: EntryShape,
 ) -> list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]:
     """Parse each row to its end."""
     parts = []
-    for row, index, end in zip(rows.tolist(), indices.tolist(), row_ends.tolist(), strict=True):
-        control, starts, sizes = _walk_row(data.data, index, end, shape)
+    for row, position, end in zip(
+        rows.tolist(), positions.tolist(), row_ends.tolist(), strict=True
+    ):
+        control, starts, sizes = _walk_row(data.data, position, end, shape)
         parts.append(
             (
                 np.full(len(starts), row),
@@ -174,7 +176,7 @@ def _walk_rows(
 
 
 def _walk_row(
-    data: memoryview, index: int, end: int, shape: EntryShape
+    data: memoryview, position: int, end: int, shape: EntryShape
 ) -> tuple[list[int], list[int], list[int]]:
     """Parse one row, which is possible only entry by entry."""
     read_control = struct.Struct(_FORMATS.get(shape.control_bytes, "<B")).unpack_from
@@ -184,31 +186,31 @@ def _walk_row(
     starts: list[int] = []
     sizes: list[int] = []
     if shape.control_bytes and shape.length_bytes:
-        index = _walk_values(data, index, end, shape, (controls, starts, sizes))
-    while index < end:
+        position = _walk_values(data, position, end, shape, (controls, starts, sizes))
+    while position < end:
         control = 0
         if shape.control_bytes:
-            require(index + shape.control_bytes <= end, "an entry exceeds its row")
-            control = read_control(data, index)[0]
-            index += shape.control_bytes
+            require(position + shape.control_bytes <= end, "an entry exceeds its row")
+            control = read_control(data, position)[0]
+            position += shape.control_bytes
         size = 0
         if control & mask <= shape.max_with_value:
             size = shape.value_bytes
             if shape.length_bytes:
-                require(index + shape.length_bytes <= end, "an entry exceeds its row")
-                size = read_length(data, index)[0]
-                index += shape.length_bytes
-        require(index + size <= end, "an entry exceeds its row")
+                require(position + shape.length_bytes <= end, "an entry exceeds its row")
+                size = read_length(data, position)[0]
+                position += shape.length_bytes
+        require(position + size <= end, "an entry exceeds its row")
         controls.append(control)
-        starts.append(index)
+        starts.append(position)
         sizes.append(size)
-        index += size
+        position += size
     return controls, starts, sizes
 
 
 def _walk_values(
     data: memoryview,
-    index: int,
+    position: int,
     end: int,
     shape: EntryShape,
     found: tuple[list[int], list[int], list[int]],
@@ -223,16 +225,16 @@ def _walk_values(
     read = struct.Struct(formats).unpack_from
     num_bytes, mask = shape.control_bytes + shape.length_bytes, (1 << shape.definition_bits) - 1
     last, most = end - num_bytes, shape.max_with_value
-    while index <= last:
-        control, size = read(data, index)
-        start = index + num_bytes
+    while position <= last:
+        control, size = read(data, position)
+        start = position + num_bytes
         if control & mask > most or start + size > end:
             break
         controls.append(control)
         starts.append(start)
         sizes.append(size)
-        index = start + size
-    return index
+        position = start + size
+    return position
 
 
 def collect(data: NDArray[np.uint8], entries: Entries) -> NDArray[np.uint8]:

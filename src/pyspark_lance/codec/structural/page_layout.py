@@ -66,14 +66,14 @@ class BlobPage:
         records = decoded.values
         require(isinstance(records, StructValues), "blob records are not packed")
         assert isinstance(records, StructValues)
-        indices, sizes = (_numbers(child) for child in records.children)
-        is_level = (sizes == 0) & (indices != 0)
-        definition = np.where(is_level, (indices >> np.uint64(16)) & np.uint64(0xFFFF), 0)
+        positions, sizes = (_numbers(child) for child in records.children)
+        is_level = (sizes == 0) & (positions != 0)
+        definition = np.where(is_level, (positions >> np.uint64(16)) & np.uint64(0xFFFF), 0)
         definition = definition.astype(np.uint16)
         highest = int(definition.max()) if len(definition) else 0
         require(highest <= self._layers.max_definition, f"a blob has definition level {highest}")
         values = ValuesByReference(
-            records.num_values, np.where(is_level, 0, indices), np.where(is_level, 0, sizes)
+            records.num_values, np.where(is_level, 0, positions), np.where(is_level, 0, sizes)
         )
         return replace(
             decoded, values=values, repetition=None, definition=definition, layers=self._layers

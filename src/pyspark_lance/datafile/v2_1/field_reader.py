@@ -332,7 +332,7 @@ def _as_records(decoded: DecodedRows, values: ValuesByReference) -> DecodedRows:
     """Values that are stored elsewhere in the file, as the records of their positions."""
     members = tuple(
         FixedWidthValues(values.num_values, 64, np.ascontiguousarray(member).view(np.uint8))
-        for member in (values.indices, values.sizes)
+        for member in (values.positions, values.sizes)
     )
     return replace(decoded, values=StructValues(values.num_values, members))
 

@@ -270,9 +270,9 @@ class _UpdatedRows:
         parts = list(
             row_address_pairs(change.rows, sides[change.before].files, sides[change.after].files)
         )
-        for indices in parts:
-            self._old.prefetch(indices.before)
-            self._new.prefetch(indices.after)
+        for pairs in parts:
+            self._old.prefetch(pairs.before)
+            self._new.prefetch(pairs.after)
         self._changes.append(change)
         self._address_pairs += parts
         self._counts.append(sum(map(len, parts)))
@@ -325,11 +325,11 @@ class _UpdatedRows:
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
         for first, last in pairwise([*starts, len(numbers)]):
             number = int(numbers[first])
-            change, indices = self._changes[number], rows.select(slice(first, last))
-            row_ids = system_array(indices.row_ids)
-            versions = constant_column(change.commit.version, len(indices))
+            change, pairs = self._changes[number], rows.select(slice(first, last))
+            row_ids = system_array(pairs.row_ids)
+            versions = constant_column(change.commit.version, len(pairs))
             if change.commit.has_lost_versions:
-                updated_at = self._new.lineage(LAST_UPDATED_AT, indices.after)
+                updated_at = self._new.lineage(LAST_UPDATED_AT, pairs.after)
                 versions = _versions(change.commit, updated_at)
             for change_type, batch in (
                 (ChangeType.UPDATE_PREIMAGE, before),

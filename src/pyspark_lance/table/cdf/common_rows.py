@@ -147,10 +147,10 @@ def row_address_pairs(
     kept: Sequence[RetainedRows], files_before: TableFiles, files_after: TableFiles
 ) -> Iterator[RowAddressPairs]:
     """The rows one by one, a bounded number at a time, in the order of ``kept``."""
-    indices = RetainedRowAddresses(kept, files_before, files_after)
+    retained = RetainedRowAddresses(kept, files_before, files_after)
     for part in kept:
         for offsets in part.rows.windows():
-            yield indices.of(part, offsets, indices.row_ids(part.after, offsets))
+            yield retained.of(part, offsets, retained.row_ids(part.after, offsets))
 
 
 def _index_before(

@@ -206,8 +206,8 @@ class _Part:
             before, after = (there, nowhere) if removed else (nowhere, there)
             return _Band(row_ids, steps, before, after, np.ones(len(row_ids), dtype=np.bool_))
         assert self._retained is not None
-        indices = self._retained.of(change.rows[0], offsets, row_ids)
-        return _Band(row_ids, steps, indices.before, indices.after, indices.updated)
+        pairs = self._retained.of(change.rows[0], offsets, row_ids)
+        return _Band(row_ids, steps, pairs.before, pairs.after, pairs.updated)
 
 
 def _decoded_bytes(fragment: Fragment) -> int:

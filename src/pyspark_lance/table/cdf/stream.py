@@ -174,10 +174,10 @@ def _end_of_changes(
             return end  # the next batch meets it
         if not budget.take_version():
             return end
-        index = rows_that_fit(changes, start.rows if end == start else 0, budget)
-        if index is not None and _may_split_step(followed, versions):
-            return end if index == 0 else StreamOffset(end.version, index, step_end.version)
-        if index is not None and end != start:
+        num_rows = rows_that_fit(changes, start.rows if end == start else 0, budget)
+        if num_rows is not None and _may_split_step(followed, versions):
+            return end if num_rows == 0 else StreamOffset(end.version, num_rows, step_end.version)
+        if num_rows is not None and end != start:
             return end  # a step that is not cut has a batch of its own, if it is too large
         end = step_end
     return end
