@@ -242,6 +242,7 @@ def test_command_fails_after_exhausted_retries(plugin, path, name):
         ("id * 2 BETWEEN 8 AND 12", "id = 50", 2),
         ("id = 5 AND 0 < (SELECT count(*) FROM {name} WHERE m = 0)", "id = 50", 2),
         ("id IN (SELECT id FROM {name} WHERE m = 5 AND id < 10)", "id = 50", 2),
+        ("id = 5 AND 0 < (SELECT count(*) FROM {name})", "id = 50", 2),
     ],
 )
 def test_command_reruns_only_for_rows_in_scanned_range(
