@@ -41,7 +41,7 @@ def application(tmp_path, monkeypatch):
 
 def test_python_and_java_share_plugin_constants():
     java = JAVA.read_text()
-    (tested,) = re.findall(r"TESTED = List\.of\((.+)\);", java)
+    (tested,) = re.findall(r"TESTED_RELEASES = List\.of\((.+)\);", java)
     assert re.findall(r'"([\d.]+)"', tested) == list(TESTED_RELEASES)
     assert f'"{VARIABLE}"' in java
     assert '".pyspark-lance-notice"' in java
