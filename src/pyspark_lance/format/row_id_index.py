@@ -14,7 +14,7 @@ Source: docs/format/table-format.md, section 6.3.  No I/O.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -76,10 +76,20 @@ class RowIdIndex:
         layers: list[_Layer] = []
         layers += _range_layers(spans.range_starts, spans.range_ends, collected)
         layers += _bitmap_layers(spans.bitmap_starts, spans.bitmap_ends, collected)
-        points = _point_layer(collected)
+        points = _point_layer(collected.point_ids, collected.point_addresses)
         if points is not None:
             layers.append(points)
         return cls(spans, tuple(layers), collected.deletions)
+
+    @classmethod
+    def of_rows(cls, row_ids: Sequence[_U64Array], addresses: Sequence[_U64Array]) -> RowIdIndex:
+        """Index rows one by one, which costs as much as there are rows; arrays of equal lengths.
+
+        Raises:
+            CorruptFileError: An id belongs to two rows.
+        """
+        points = _point_layer(row_ids, addresses)
+        return cls(_NO_SPANS, () if points is None else (points,), {})
 
     def addresses_of(self, row_ids: ArrayLike) -> tuple[_U64Array, _BoolArray]:
         """Return the addresses of the live rows with these ids.
@@ -217,6 +227,9 @@ class _Spans:
         shared = np.flatnonzero(depth > 1)
         # The last edge is an end, where the depth is zero, so edges[shared + 1] exists.
         yield from zip(edges[shared].tolist(), edges[shared + 1].tolist(), strict=True)
+
+
+_NO_SPANS = _Spans(*np.empty((4, 0), dtype=np.uint64))
 
 
 class _Layer(Protocol):
@@ -376,11 +389,13 @@ def _bitmap_layers(starts: _U64Array, ends: _U64Array, collected: _Collector) ->
         )
 
 
-def _point_layer(collected: _Collector) -> _PointLayer | None:
-    if not sum([len(row_ids) for row_ids in collected.point_ids]):
+def _point_layer(
+    point_ids: Sequence[_U64Array], point_addresses: Sequence[_U64Array]
+) -> _PointLayer | None:
+    if not sum([len(row_ids) for row_ids in point_ids]):
         return None
-    row_ids = np.concatenate(collected.point_ids)
-    addresses = np.concatenate(collected.point_addresses)
+    row_ids = np.concatenate(point_ids)
+    addresses = np.concatenate(point_addresses)
     order = np.argsort(row_ids, kind="stable")
     row_ids, addresses = row_ids[order], addresses[order]
     equal = np.flatnonzero(row_ids[1:] == row_ids[:-1])

@@ -29,7 +29,7 @@ from pyspark_lance.table.cdf.change_feed import ChangeCounts, check_change_feed,
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS
 from pyspark_lance.table.cdf.change_window import Bound, ChangeWindow, resolve_window
 from pyspark_lance.table.cdf.row_differences import differing_values
-from pyspark_lance.table.cdf.version_changes import _FewRowIds, overlapping, version_changes
+from pyspark_lance.table.cdf.version_changes import _index_rows, overlapping, version_changes
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.rows.spilled_lineage import spill_lineage
@@ -619,7 +619,7 @@ def update_columns(path: str, row: int, value: int) -> None:
 def test_few_row_ids_are_found_by_value():
     def index(row_ids, addresses):
         arrays = ([np.array(one, np.uint64) for one in parts] for parts in (row_ids, addresses))
-        return _FewRowIds.of(*arrays)
+        return _index_rows(*arrays)
 
     some = index([[5, 1], [], [9]], [[50, 10], [], [90]])
     addresses, found = some.addresses_of(np.array([1, 5, 7, 9, 10, 0, 5], np.uint64))

@@ -174,7 +174,8 @@ def _with_source(options: ReadOptions, feed: PinnedFeed, field: StructField) -> 
     before, stamp = feed.window.start - 1, feed.stamp
     if before != feed.window.end:
         stamp = _stamp(feed, before) if before else ""
-    requested = _requested_start(options, feed) - 1
+    # A cleanup may have moved the start.
+    requested = (changes_of(options).starting.first_version or feed.window.start) - 1
     first = _stamp(feed, 1) if not feed.is_complete or not before or before != requested else ""
     source = SourceIdentity(first=first, before=before, before_us=microseconds(stamp))
     metadata = {SOURCE_KEY: source.to_text()}
@@ -185,13 +186,6 @@ def _with_source(options: ReadOptions, feed: PinnedFeed, field: StructField) -> 
         changed = requested if changed == before else changed
         metadata[WINDOW_KEY] = FeedWindow(changed, end, microseconds(feed.stamp)).to_text()
     return StructField(field.name, field.dataType, False, metadata)
-
-
-def _requested_start(options: ReadOptions, feed: PinnedFeed) -> int:
-    starting = changes_of(options).starting
-    if starting.version is None:
-        return feed.window.start
-    return max(1, starting.version + starting.is_exclusive)
 
 
 def _stamp(feed: PinnedFeed, version: int) -> str:

@@ -46,6 +46,11 @@ class Bound:
         """Whether it is unbounded."""
         return self.version is None and self.timestamp_ns is None
 
+    @property
+    def first_version(self) -> int | None:
+        """The first version of a window that starts here; None unless a version bounds it."""
+        return None if self.version is None else max(1, self.version + self.is_exclusive)
+
 
 OPEN = Bound()
 
@@ -162,8 +167,8 @@ def _end(store: ObjectStore, locations: Sequence[ManifestLocation], ending: Boun
 
 
 def _start(store: ObjectStore, locations: Sequence[ManifestLocation], starting: Bound) -> int:
-    if starting.version is not None:
-        return max(1, starting.version + starting.is_exclusive)
+    if starting.first_version is not None:
+        return starting.first_version
     assert starting.timestamp_ns is not None
     before = newest_at(store, starting.timestamp_ns - 1, locations)
     index = 0 if before is None else before + 1

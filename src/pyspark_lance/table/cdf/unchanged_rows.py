@@ -112,10 +112,8 @@ def has_rows_of(
         location: The manifest of the later one.
     """
     later = _load(table, location)
-    if later.version == removed + 1:
-        operation = _operation_of(later)
-        if operation is not None and moves_no_rows(operation):
-            return True
+    if later.version == removed + 1 and _moved_no_rows(later):
+        return True
     if rows is None:
         found = _describe_live_rows(later, stamped=removed)
         # With all row ids in use, no row was ever deleted.
@@ -130,10 +128,9 @@ def last_changed_version(table: Table, after: int, end: int) -> int:
     """
     for version in range(end, after, -1):
         try:
-            operation = _operation_of(Snapshot.open(table, VersionSpec(version=version)))
+            if not _moved_no_rows(Snapshot.open(table, VersionSpec(version=version))):
+                return version
         except VersionNotFoundError:
-            return version
-        if operation is None or not moves_no_rows(operation):
             return version
     return after
 
@@ -152,6 +149,12 @@ def moves_no_rows(operation: Operation) -> bool:
 
 def _load(table: Table, location: ManifestLocation) -> Snapshot:
     return Snapshot.load(table, table.store(), location)
+
+
+def _moved_no_rows(snapshot: Snapshot) -> bool:
+    """Return True if the version is known to have the rows of the one before it."""
+    operation = _operation_of(snapshot)
+    return operation is not None and moves_no_rows(operation)
 
 
 def _operation_of(snapshot: Snapshot) -> Operation | None:

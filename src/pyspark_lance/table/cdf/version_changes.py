@@ -17,6 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.column_names import LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.format.deletion_vector import (
     WINDOW_ROWS,
@@ -29,6 +30,7 @@ from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.operation import Rewrite
 from pyspark_lance.format.row_address import fragment_ids, group_by_fragment, row_addresses
 from pyspark_lance.format.row_address import offsets as offsets_of
+from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.metafile.manifest_file import load_transaction
 from pyspark_lance.table.cdf.changed_rows import file_group
 from pyspark_lance.table.cdf.common_rows import RetainedRows, index_of, lineage_of
@@ -296,7 +298,7 @@ class _RemovedRows:
             ),
         )
 
-    def _index_of_few(self) -> _FewRowIds | None:
+    def _index_of_few(self) -> RowIdIndex | None:
         """Return the row ids one by one; None if they are too many, or if any is there twice."""
         if sum(map(len, self._rows.values())) > _FEW_ROWS:
             return None
@@ -305,7 +307,7 @@ class _RemovedRows:
             for offsets in rows.windows():
                 row_ids.append(self._lineage[fragment_id].take(ROW_ID, offsets))
                 addresses.append(row_addresses(fragment_id, offsets))
-        return _FewRowIds.of(row_ids, addresses)
+        return _index_rows(row_ids, addresses)
 
     def find(self, row_ids: _U64Array) -> tuple[_U64Array, NDArray[np.bool_]]:
         """Return the addresses of rows, and which of them exist here."""
@@ -346,30 +348,12 @@ class _RemovedRows:
         return unmatched
 
 
-@dataclass(frozen=True, slots=True)
-class _FewRowIds:
-    """Addresses by row ids, which costs as much as there are rows; arrays of one length."""
-
-    row_ids: _U64Array  # Ascending.
-    addresses: _U64Array
-
-    @classmethod
-    def of(cls, row_ids: Sequence[_U64Array], addresses: Sequence[_U64Array]) -> _FewRowIds | None:
-        """Return the index of some rows; None if there are none, or an id is there twice."""
-        if not row_ids:
-            return None
-        every = np.concatenate(row_ids)
-        order = np.argsort(every, kind="stable")
-        every = every[order]
-        if (every[1:] == every[:-1]).any():
-            return None
-        return cls(every, np.concatenate(addresses)[order])
-
-    def addresses_of(self, row_ids: _U64Array) -> tuple[_U64Array, NDArray[np.bool_]]:
-        """Return the addresses of the rows with these ids, and which of them exist here."""
-        indices = np.searchsorted(self.row_ids, row_ids)
-        indices[indices == len(self.row_ids)] = 0
-        return self.addresses[indices], self.row_ids[indices] == row_ids
+def _index_rows(row_ids: Sequence[_U64Array], addresses: Sequence[_U64Array]) -> RowIdIndex | None:
+    """Return the index of some rows; None if there are none, or an id is there twice."""
+    try:
+        return RowIdIndex.of_rows(row_ids, addresses) if row_ids else None
+    except CorruptFileError:
+        return None
 
 
 # Rows are grouped by where they were, so that no piece of work needs too many fragments.

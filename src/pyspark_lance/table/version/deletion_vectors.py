@@ -13,21 +13,15 @@ from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.metafile.deletion_file import read_deletion_file
-from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.table_files import TableFiles
 
 
 def load_deletion_vector(
-    files: TableFiles,
-    fragment: Fragment,
-    *,
-    stable_row_ids: bool,
-    may_be_known: bool = True,
-    root: ObjectStore | None = None,
+    files: TableFiles, fragment: Fragment, *, stable_row_ids: bool, may_be_known: bool = True
 ) -> DeletionVector | None:
     """Return the deleted offsets of ``fragment``; None without any.
 
-    ``may_be_known``: False bypasses the cache. ``root``: the store of the table, if it is open.
+    ``may_be_known``: False bypasses the cache.
     """
     deletion_file = fragment.deletion_file
     if deletion_file is None:
@@ -35,8 +29,7 @@ def load_deletion_vector(
     # A bitmap of all rows of a fragment is tiny, but its array is large.
     if not 0 < deletion_file.num_deleted_rows <= TRUSTED_ROWS:
         confirm_row_count(files, fragment)
-    base_id = deletion_file.base_id
-    store = root if root is not None and base_id is None else files.store_of(base_id)
+    store = files.store_of(deletion_file.base_id)
     try:
         return read_deletion_file(
             store,

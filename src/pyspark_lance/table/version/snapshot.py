@@ -291,9 +291,8 @@ class Snapshot:
 
     def deletion_vector(self, fragment: Fragment) -> DeletionVector | None:
         """Return the deleted offsets of ``fragment``; None without any."""
-        return load_deletion_vector(
-            self.files, fragment, stable_row_ids=self.uses_stable_row_ids, root=self.store
-        )
+        files = self.files.opened(self.store)
+        return load_deletion_vector(files, fragment, stable_row_ids=self.uses_stable_row_ids)
 
     def num_rows(self) -> int:
         """Live rows, from the manifest alone."""

@@ -33,9 +33,13 @@ class TableFiles:
     table: Table
     base_paths: tuple[BasePath, ...] = ()
 
-    def opened(self) -> TableFiles:
-        """Return a variant that opens each root once, for many files; not picklable."""
-        return _OpenTableFiles(self.table, self.base_paths)
+    def opened(self, root: ObjectStore | None = None) -> TableFiles:
+        """Return a variant that opens each root once, for many files; not picklable.
+
+        ``root``: the store of the table, if it is open.
+        """
+        stores: dict[int | None, ObjectStore] = {} if root is None else {None: root}
+        return _OpenTableFiles(self.table, self.base_paths, stores)
 
     def base(self, base_id: int) -> BasePath:
         """Return the base path with this id."""
