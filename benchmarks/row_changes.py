@@ -7,7 +7,8 @@ tables must hold the same rows. Delta and Iceberg come from Maven Central, for t
 that is installed; the rows that are changed lie scattered over all files. All three mark rows as
 deleted instead of rewriting files (deletion vectors, merge on read). The tables have the
 medians of the seconds by the clock and of those of the processor, of the JVM and all that it
-started. Then a hundred updates of 0.1 % each, and the feed of the last 1, 10 and 100 of them.
+started. Then a hundred updates of 0.1 % each, the feed of the last 1, 10 and 100 of them, and what
+that many updates and their feed take together: a format may write more to read less.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from functools import partial
 import pyspark
 from harness import (
     Served,
+    Turns,
     jvm_of,
     noop,
     print_table,
@@ -188,12 +190,28 @@ class Session:
         return [int(value) for value in rows.agg(sf.count("*"), values).collect()[0]]
 
 
+def _with_updates(found: Turns, feed: str, updates: int) -> dict[str, list[list[float]]]:
+    """Add the mean of the updates to each run of a feed, by format."""
+    return {
+        name: [
+            [read + write * updates / UPDATES for read, write in zip(run, writes, strict=True)]
+            for run in runs
+        ]
+        for name, runs in found[feed].items()
+        for writes in found[MANY_UPDATES][name]
+    }
+
+
 def main(*, rows: int = 3_000_000, repeats: int = 5, formats: tuple = tuple(FORMATS)) -> None:
     with scratch() as folder:
         sessions = {name: Served(name, folder, rows) for name in formats}
         found = take_turns(sessions, STATEMENTS, repeats, warm=1)
         found |= take_turns(sessions, (MANY_UPDATES,), 1, warm=0)
         found |= take_turns(sessions, tuple(WINDOWS), repeats, warm=1)
+        found |= {
+            f"{number} updates and their feed": _with_updates(found, text, number)
+            for text, number in WINDOWS.items()
+        }
         sums = {name: session.ask(0, "checksum") for name, session in sessions.items()}
         for session in sessions.values():
             session.close()

@@ -47,13 +47,10 @@ class PageStarts:
 
     def pages_of(self, rows: RowRanges) -> Iterable[int]:
         """The pages that hold requested rows, ascending."""
-        bounds = self.starts[1:]
         if not rows.is_single:
-            firsts = bounds.searchsorted(rows.starts, side="right")
-            if (firsts != bounds.searchsorted(rows.ends - 1, side="right")).any():
-                return [page for page, _ in self.split(rows)]
-            found: list[int] = np.unique(firsts).tolist()
-            return found
+            pages: list[int] = self._ranges_of_pages(rows)[0].tolist()
+            return pages
+        bounds = self.starts[1:]
         first, last = bounds.searchsorted((rows.start, rows.end - 1), side="right").tolist()
         return range(first, last + 1)
 
@@ -75,18 +72,20 @@ class PageStarts:
                         RowRanges.single(max(first, before) - before, min(last, behind) - before),
                     )
             return
-        bounds = self.starts[1:]
-        # The first and the last page of each range; both ascend.
-        firsts = bounds.searchsorted(rows.starts, side="right")
-        lasts = bounds.searchsorted(rows.ends - 1, side="right")
-        pages = np.arange(int(firsts[0]), int(lasts[-1]) + 1)
-        begins, ends = lasts.searchsorted(pages), firsts.searchsorted(pages, side="right")
-        ranges_of_pages = zip(pages.tolist(), begins.tolist(), ends.tolist(), strict=True)
-        for page, begin, end in ranges_of_pages:
+        pages, begins, ends = (part.tolist() for part in self._ranges_of_pages(rows))
+        for page, begin, end in zip(pages, begins, ends, strict=True):
             near = RowRanges(rows.starts[begin:end], rows.ends[begin:end])
-            clipped = near.clip(int(self.starts[page]), int(self.starts[page + 1]))
-            if len(clipped.starts):
-                yield page, clipped
+            yield page, near.clip(int(self.starts[page]), int(self.starts[page + 1]))
+
+    def _ranges_of_pages(self, rows: RowRanges) -> tuple[NDArray[np.int64], ...]:
+        """The pages that hold requested rows; of each the first range of them, and the end.
+
+        Pages are looked up in the ranges: there are few of them, and often a range for each row.
+        """
+        begins = rows.ends.searchsorted(self.starts[:-1], side="right")
+        ends = rows.starts.searchsorted(self.starts[1:])
+        pages = np.flatnonzero((begins < ends) & (self.starts[:-1] < self.starts[1:]))
+        return pages, begins[pages], ends[pages]
 
 
 MAX_WINDOW_ROWS: Final = 1 << 22

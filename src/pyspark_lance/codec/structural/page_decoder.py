@@ -45,7 +45,11 @@ class ChunkRanges:
         """Return every chunk of any range, ascending, once."""
         if len(self.first) == 1:
             return np.arange(int(self.first[0]), int(self.last[0]) + 1)
-        return np.unique(expand_ranges(self.first, self.last - self.first + 1))
+        chunks = expand_ranges(self.first, self.last - self.first + 1)
+        is_new = np.empty(len(chunks), np.bool_)
+        is_new[:1] = True
+        np.not_equal(chunks[1:], chunks[:-1], out=is_new[1:])
+        return chunks[is_new]
 
 
 @dataclass(frozen=True, slots=True)
