@@ -11,7 +11,7 @@ from pyspark_lance.format.column_names import match_names, same_order, sources_o
 
 def test_exact_names_win_over_case_insensitive_match():
     names = spellings(["id", "Name", "NAME"])
-    assert [names.spelled(name) for name in ("ID", "Name", "NAME", "x")] == [
+    assert [names.find_name(name) for name in ("ID", "Name", "NAME", "x")] == [
         "id",
         "Name",
         "NAME",
@@ -19,7 +19,7 @@ def test_exact_names_win_over_case_insensitive_match():
     ]
     assert "nAME" in names
     with pytest.raises(InvalidInputError, match="'nAME' is ambiguous, it could be Name, NAME"):
-        names.spelled("nAME")
+        names.find_name("nAME")
 
 
 def test_several_names_never_match_one_column():

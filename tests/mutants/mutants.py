@@ -562,7 +562,7 @@ MUTANTS = (
     Mutant(
         "a change is planned again before the commit that it must follow",
         "table/unit_of_work.py",
-        "with advisory_lock(store, VERSIONS, patience_s):\n                    pass\n",
+        "with advisory_lock(store, VERSIONS, timeout_s):\n                    pass\n",
         "pass\n",
         ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
@@ -667,8 +667,8 @@ MUTANTS = (
     Mutant(
         "a writer waits for the lock as long as anything happens",
         "store/advisory_lock.py",
-        "if now - began >= _MAX_WAIT_FACTOR * patience_s:",
-        "if now - began >= 20 * _MAX_WAIT_FACTOR * patience_s:",
+        "if now - began >= _MAX_WAIT_FACTOR * timeout_s:",
+        "if now - began >= 20 * _MAX_WAIT_FACTOR * timeout_s:",
         ("tests/store/test_advisory_lock.py",),
     ),
     Mutant(
@@ -1021,7 +1021,7 @@ MUTANTS = (
     Mutant(
         "a version that comes back twice comes back with other columns",
         "table/cdf/column_source.py",
-        "        self._versions[version] = columns\n        self._came_back[version] = after\n",
+        "        self._versions[version] = columns\n        self._restored[version] = after\n",
         "",
         ("tests/table/cdf/test_restored_columns.py",),
     ),
@@ -1259,8 +1259,8 @@ MUTANTS = (
         "a cleanup of a full disk does not begin with unreferenced files",
         "table/cleanup/cleanup.py",
         (
-            "        _remove(store, _removable_without_mark(store, survey, files, policy, now_ns)"
-            ", None)"
+            "        _remove(store, _removable_without_mark(store, reachable, files, policy, "
+            "now_ns), None)"
         ),
         "        pass",
         ("tests/table/cleanup/test_cleanup_on_full_disks.py",),
@@ -1345,8 +1345,8 @@ MUTANTS = (
     Mutant(
         "a new column means the one that differs by case, though that is given, too",
         "format/column_names.py",
-        "        if spelled is None or (spelled in exact and spelled != name):",
-        "        if spelled is None:",
+        "        if known_name is None or (known_name in exact and known_name != name):",
+        "        if known_name is None:",
         ("tests/table/columns/test_column_histories.py",),
     ),
     Mutant(
@@ -1387,7 +1387,7 @@ MUTANTS = (
     Mutant(
         "an error of analysis is printed before a change raises its own error",
         "spark/api/typed_errors.py",
-        "        return not _says_it_itself.get()",
+        "        return not _is_error_expected.get()",
         "        return True",
         ("tests/spark/test_source_names.py",),
     ),
@@ -4263,7 +4263,7 @@ MUTANTS = (
     Mutant(
         "versions committed during a cleanup do not keep their files",
         "table/cleanup/cleanup.py",
-        "        survey.add_references(store, lambda: manifests_of(store))\n        _add",
+        "        reachable.add_references(store, lambda: manifests_of(store))\n        _add",
         "        _add",
         ("tests/proofs/test_proofs.py::test_old_versions_hold_during_cleanup",),
     ),

@@ -222,7 +222,7 @@ def cleanup(state: State, number: int, rules: frozenset[str]) -> State:
     match me.step:
         case "plan":  # removable_files
             return state.going_on(number, step="survey", files=state.files)
-        case "survey":  # _survey: all manifests, those that were set aside before too
+        case "survey":  # _find_reachable_files: all manifests, those that were set aside before too
             old = tuple(one for one in state.manifests[:-1] if not _is_held(state, one[0]))
             begun = tuple(one for one in state.aside if not state.has(one[0]))
             step = "mark" if "do not mark" not in rules else "look for who needs it"
@@ -243,7 +243,7 @@ def cleanup(state: State, number: int, rules: frozenset[str]) -> State:
                 return state.going_on(number, step="look for new versions")
             aside = tuple(sorted({*state.aside, left[0]}))
             return state.without(left[0][0])._replace(aside=aside).going_on(number)
-        case "look for new versions":  # _Survey.add_references
+        case "look for new versions":  # _ReachableFiles.add_references
             every = tuple(sorted({*me.known[0], *me.known[1]}))
             living = [files for one, files in state.manifests if (one, files) not in every]
             if "do not look at new versions" in rules:

@@ -257,11 +257,11 @@ class Unraveler:
         opened = definition[opens]
         self._definition = opened
         # Only entries that open a list can be without a child item.
-        childless = opened > limit
-        before = childless.cumsum()
+        is_empty = opened > limit
+        before = is_empty.cumsum()
         total = len(repetition) - (int(before[-1]) if len(before) else 0)
         starts = opens - before
-        starts += childless
+        starts += is_empty
         valid: NDArray[np.bool_] | None = None
         if null is not None or highest > upper:
             valid = opened <= upper

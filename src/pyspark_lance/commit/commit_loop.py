@@ -43,7 +43,7 @@ from pyspark_lance.commit.manifest_committer import (
     table_was_replaced,
 )
 from pyspark_lance.commit.rebase import AffectedRows, RowConflict, rebase
-from pyspark_lance.commit.retries import TURN_S, Environment, Retries
+from pyspark_lance.commit.retries import LOCK_TIMEOUT_S, Environment, Retries
 from pyspark_lance.errors import (
     CommitConflictError,
     Conflict,
@@ -231,23 +231,25 @@ class _Commit:
         with ExitStack() as turn:
             if self._catches_up and not self.is_outcome_unknown:
                 turn.enter_context(
-                    advisory_lock(self._store, TRANSACTIONS, TURN_S, meanwhile=self._expect_newer)
+                    advisory_lock(
+                        self._store, TRANSACTIONS, LOCK_TIMEOUT_S, meanwhile=self._expect_newer
+                    )
                 )
                 result = self._catch_up()
                 if result is not None:
                     return result
-            result = self._commit_in_turn(turn)
+            result = self._commit_with_lock(turn)
         if result is None and self._used_early_listing and not self.is_outcome_unknown:
             # The version existed before the attempt, so the attempt does not count.
-            result = self._commit_in_turn(turn)
+            result = self._commit_with_lock(turn)
         return result
 
-    def _commit_in_turn(self, turn: ExitStack) -> CommitResult | None:
+    def _commit_with_lock(self, turn: ExitStack) -> CommitResult | None:
         """Commit under the lock of versions; let the next writer catch up in the meantime."""
         self._has_waited = False
         poll_s = _POLL_S if self._catches_up else 0.0
         lock = advisory_lock(
-            self._store, VERSIONS, TURN_S, meanwhile=self._write_ahead, poll_s=poll_s
+            self._store, VERSIONS, LOCK_TIMEOUT_S, meanwhile=self._write_ahead, poll_s=poll_s
         )
         with lock:
             turn.close()

@@ -18,7 +18,7 @@ from pyspark_lance.errors import InvalidInputError
 DEFAULT_RETRIES = 10
 DEFAULT_TIMEOUT_S = 30.0
 
-TURN_S = 5.0
+LOCK_TIMEOUT_S = 5.0
 """Maximum wait for the advisory lock without progress of other writers, in seconds."""
 
 # Random waits are slots of an attempt's duration: more slots after each conflict, so that fewer

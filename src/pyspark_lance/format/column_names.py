@@ -60,7 +60,7 @@ class ColumnNames(Generic[_T]):
         """Return whether the name matches at least one."""
         return name.lower() in self._by_lower_case
 
-    def spelled(self, name: str) -> str | None:
+    def find_name(self, name: str) -> str | None:
         """Return the matching name as spelled; None if there is none.
 
         Raises:
@@ -79,12 +79,12 @@ class ColumnNames(Generic[_T]):
         Raises:
             InvalidInputError: Several names match.
         """
-        spelled = self.spelled(name)
-        return None if spelled is None else self._known[spelled]
+        known_name = self.find_name(name)
+        return None if known_name is None else self._known[known_name]
 
     def __getitem__(self, name: str) -> _T:
         """Return the value of an existing name, as ``get`` does."""
-        return self._known[self.spelled(name) or name]
+        return self._known[self.find_name(name) or name]
 
 
 def spellings(names: Iterable[str]) -> ColumnNames[str]:
@@ -115,23 +115,23 @@ def match_names(given: Iterable[str], known: Iterable[str]) -> dict[str, str]:
         InvalidInputError: A name matches several, or several match one.
     """
     given, names = tuple(given), spellings(known)
-    exact = {name for name in given if names.spelled(name) == name}
+    exact = {name for name in given if names.find_name(name) == name}
     pairs: dict[str, str] = {}
     taken: dict[str, str] = {}
     for name in given:
-        spelled = names.spelled(name)
-        if spelled is None or (spelled in exact and spelled != name):
+        known_name = names.find_name(name)
+        if known_name is None or (known_name in exact and known_name != name):
             continue
-        if spelled in taken:
-            raise _ambiguous_error(spelled, [taken[spelled], name])
-        taken[spelled] = name
-        pairs[name] = spelled
+        if known_name in taken:
+            raise _ambiguous_error(known_name, [taken[known_name], name])
+        taken[known_name] = name
+        pairs[name] = known_name
     return pairs
 
 
 def sources_of(known: Iterable[str], given: Iterable[str]) -> dict[str, str]:
     """Return the inverse of ``match_names``: the given name of each known name that has one."""
-    return {spelled: name for name, spelled in match_names(given, known).items()}
+    return {known_name: name for name, known_name in match_names(given, known).items()}
 
 
 def same_order(left: Iterable[str], right: Iterable[str]) -> bool:
@@ -151,9 +151,9 @@ def differ_by_case_error(one: str, other: str) -> InvalidInputError:
     )
 
 
-def _ambiguous_error(name: str, spelled: Iterable[str]) -> InvalidInputError:
+def _ambiguous_error(name: str, candidates: Iterable[str]) -> InvalidInputError:
     return InvalidInputError(
-        f"{name!r} is ambiguous, it could be {', '.join(spelled)}",
+        f"{name!r} is ambiguous, it could be {', '.join(candidates)}",
         hint="spell it as one of them; where columns differ by case only, Spark needs "
         "spark.sql.caseSensitive = true",
     )
@@ -169,10 +169,10 @@ def name_hint(name: str, names: Sequence[str]) -> str:
     way = external_system_column(name)
     if way is not None:
         return way
-    spelled_as = {known.lower(): known for known in names}
-    near = difflib.get_close_matches(name.lower()[:LONG_NAME], spelled_as, n=1)
+    by_lower_case = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower()[:LONG_NAME], by_lower_case, n=1)
     shown = ", ".join(names[:_MAX_SHOWN]) + (", …" if len(names) > _MAX_SHOWN else "")
-    return f"did you mean {spelled_as[near[0]]!r}?" if near else f"there are: {shown}"
+    return f"did you mean {by_lower_case[near[0]]!r}?" if near else f"there are: {shown}"
 
 
 ROW_ID: Final = "_rowid"

@@ -95,9 +95,9 @@ def decode_columns(data: bytes, offsets: _Ints) -> tuple[FragmentColumns, bool]:
         is_odd = _decode_common(np.frombuffer(data, np.uint8), bounds, part)
         odd = np.flatnonzero(is_odd)
         for indices in (odd[at : at + PARSED] for at in range(0, len(odd), PARSED)):
-            found, is_strange = _parse_columns(_fields_of(data, bounds, indices))
+            found, has_unknown_fields = _parse_columns(_fields_of(data, bounds, indices))
             part.put(indices, found)
-            has_unknown |= is_strange
+            has_unknown |= has_unknown_fields
     return columns, has_unknown
 
 
@@ -113,7 +113,7 @@ def _fields_of(data: bytes, bounds: _Ints, indices: _Ints) -> bytes:
 def _parse_columns(data: bytes) -> tuple[FragmentColumns, bool]:
     """Return the columns of the fragments of a message by the library; see ``decode_columns``."""
     message = parse_message(Manifest, data)
-    is_strange = drop_unknown_fields(message)
+    has_unknown_fields = drop_unknown_fields(message)
     rows = []
     for one in message.fragments:
         num_bytes = 0
@@ -140,7 +140,7 @@ def _parse_columns(data: bytes) -> tuple[FragmentColumns, bool]:
                 file_version_code(versions),
             )
         )
-    return FragmentColumns.of(rows), is_strange
+    return FragmentColumns.of(rows), has_unknown_fields
 
 
 def _decode_common(raw: _Bytes, bounds: _Ints, columns: FragmentColumns) -> _Flags:

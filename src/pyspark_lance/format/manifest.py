@@ -95,8 +95,8 @@ class PartialManifest:
             if first < last:
                 piece, start, _, _ = self.encoded.run(first)
                 offsets = np.append(self.encoded.starts[first:last], self.encoded.ends[last - 1])
-                found, is_strange = decode_columns(piece, offsets + (start - offsets[0]))
-                has_unknown |= is_strange
+                found, has_unknown_fields = decode_columns(piece, offsets + (start - offsets[0]))
+                has_unknown |= has_unknown_fields
                 columns.append(found)
                 items.extend([None] * (last - first))
 

@@ -141,12 +141,12 @@ class RowIdIndex:
         if not self._deletions or not len(addresses):
             return live
         owners = fragment_ids(addresses)
-        doubtful = np.flatnonzero(np.isin(owners, self._fragments_with_deletions))
-        if not len(doubtful):
+        with_deletions = np.flatnonzero(np.isin(owners, self._fragments_with_deletions))
+        if not len(with_deletions):
             return live
-        doubtful = doubtful[np.argsort(owners[doubtful], kind="stable")]
-        hit, firsts = np.unique(owners[doubtful], return_index=True)
-        for owner, chosen in zip(hit.tolist(), np.split(doubtful, firsts[1:]), strict=True):
+        with_deletions = with_deletions[np.argsort(owners[with_deletions], kind="stable")]
+        hit, firsts = np.unique(owners[with_deletions], return_index=True)
+        for owner, chosen in zip(hit.tolist(), np.split(with_deletions, firsts[1:]), strict=True):
             live[chosen] = ~self._deletions[owner].contains_each(offsets(addresses[chosen]))
         return live
 
@@ -409,9 +409,11 @@ def _bit_count(words: _U64Array) -> _U64Array:
     """Count the bits of each word: sums of 2, 4 and 8 adjacent bits, then of all bytes."""
     pairs = words - ((words >> np.uint64(1)) & np.uint64(0x5555_5555_5555_5555))
     nibbles = np.uint64(0x3333_3333_3333_3333)
-    fours = (pairs & nibbles) + ((pairs >> np.uint64(2)) & nibbles)
-    eights = (fours + (fours >> np.uint64(4))) & np.uint64(0x0F0F_0F0F_0F0F_0F0F)
-    counts: _U64Array = (eights * np.uint64(0x0101_0101_0101_0101)) >> np.uint64(56)
+    nibble_counts = (pairs & nibbles) + ((pairs >> np.uint64(2)) & nibbles)
+    byte_counts = (nibble_counts + (nibble_counts >> np.uint64(4))) & np.uint64(
+        0x0F0F_0F0F_0F0F_0F0F
+    )
+    counts: _U64Array = (byte_counts * np.uint64(0x0101_0101_0101_0101)) >> np.uint64(56)
     return counts
 
 

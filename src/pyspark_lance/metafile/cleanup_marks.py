@@ -104,12 +104,12 @@ def remove_empty_marks(store: ObjectStore, there: Callable[[], Collection[int]])
 
 def check_not_removed(store: ObjectStore, location: ManifestLocation) -> None:
     """Raise if an old version that was just referenced is being removed."""
-    is_doomed = any(
+    is_being_removed = any(
         location.version in _versions_in(store, info)
         for info in _marks(store)
         if not _is_stale(info)
     )
-    if is_doomed or not store.exists(location.path):
+    if is_being_removed or not store.exists(location.path):
         raise VersionNotFoundError(
             f"version {location.version} is being removed by a cleanup, or was removed",
             where=store.uri,

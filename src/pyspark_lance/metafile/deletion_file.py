@@ -362,8 +362,8 @@ def _existing_offsets(vector: DeletionVector, physical_rows: int) -> DeletionVec
     run_starts = np.concatenate(([0], offsets[:-1] + 1))
     run_ends = offsets[run_starts < offsets]
     behind = int(np.searchsorted(run_ends, physical_rows, side="right"))
-    came_to = int(run_ends[behind - 1]) + 1 if behind else 0
-    if behind < len(run_ends) and came_to < physical_rows:
+    last_end = int(run_ends[behind - 1]) + 1 if behind else 0
+    if behind < len(run_ends) and last_end < physical_rows:
         raise CorruptFileError(
             f"row {vector.max_offset} is deleted in a fragment of {physical_rows} rows"
         )

@@ -231,9 +231,9 @@ class ExternallyCommittedStore(ObjectStore):
         """Remove the objects; manifests also from the external store."""
         # Objects first: a row without an object still counts as a version, so its number is not
         # reused.
-        doomed = list(paths)
-        self._inner.delete_many(doomed)
-        versions = [version for path in doomed if (version := _version_of(path)) is not None]
+        to_delete = list(paths)
+        self._inner.delete_many(to_delete)
+        versions = [version for path in to_delete if (version := _version_of(path)) is not None]
         if versions:
             self._versions.forget(versions)
 

@@ -207,7 +207,7 @@ def split_conjuncts(text: str) -> tuple[str, ...]:
     tokens = _tokens(text)
     whole = (text,)
     starts, ends = [0], []
-    depth = cases = betweens = 0
+    depth = cases = open_betweens = 0
     for token in tokens:
         word = token.upper
         depth += (word == "(") - (word == ")")
@@ -217,13 +217,13 @@ def split_conjuncts(text: str) -> tuple[str, ...]:
         if word == "OR" or (word == "NOT" and token.position == _first(text, starts[-1])):
             return whole
         if word == "BETWEEN":
-            betweens += 1
-        elif word == "AND" and betweens:
-            betweens -= 1
+            open_betweens += 1
+        elif word == "AND" and open_betweens:
+            open_betweens -= 1
         elif word == "AND":
             ends.append(token.position)
             starts.append(token.position + len(token.text))
-    if not tokens or depth or cases or betweens:
+    if not tokens or depth or cases or open_betweens:
         return whole
     pairs = zip(starts, [*ends, len(text)], strict=True)
     return tuple(text[start:end].strip() for start, end in pairs)

@@ -29,7 +29,7 @@ from pyspark_lance.store.object_store import ObjectStore
 _POLL_SLEEP_S: Final = 0.0005
 # Interval at which a waiting writer checks for progress of the lock's holder.
 _POLL_S: Final = 0.25
-# Upper bound of the wait while other writers progress, as a multiple of ``patience_s``.
+# Upper bound of the wait while other writers progress, as a multiple of ``timeout_s``.
 _MAX_WAIT_FACTOR: Final = 5
 # After a wait that timed out, no new wait for the folder within this time unless it changes.
 _BACKOFF_S: Final = 60.0
@@ -47,7 +47,7 @@ _timed_out: dict[str, tuple[float, int]] = {}
 def advisory_lock(
     store: ObjectStore,
     folder: str,
-    patience_s: float,
+    timeout_s: float,
     *,
     meanwhile: Callable[[], object] = lambda: None,
     poll_s: float = 0.0,
@@ -57,7 +57,7 @@ def advisory_lock(
     Args:
         store: Store at the table root.
         folder: Folder of the table that the lock is on.
-        patience_s: Maximum wait in seconds without progress of other writers; the whole wait is at
+        timeout_s: Maximum wait in seconds without progress of other writers; the whole wait is at
             most five times as long.
         meanwhile: Called once before waiting, if another writer holds the lock.
         poll_s: Time of polling before the caller gets in line; for one that is the next anyway,
@@ -70,7 +70,7 @@ def advisory_lock(
     if key in held:
         yield True
         return
-    descriptor = _acquire(store, folder, patience_s, meanwhile, poll_s)
+    descriptor = _acquire(store, folder, timeout_s, meanwhile, poll_s)
     if descriptor is None:
         yield False
         return
@@ -93,7 +93,7 @@ def _held_by_thread() -> set[str]:
 def _acquire(
     store: ObjectStore,
     folder: str,
-    patience_s: float,
+    timeout_s: float,
     meanwhile: Callable[[], object],
     poll_s: float,
 ) -> int | None:
@@ -111,7 +111,7 @@ def _acquire(
         except BaseException:
             os.close(descriptor)
             raise
-        is_free = is_free or _wait_in_queue(full, descriptor, patience_s)
+        is_free = is_free or _wait_in_queue(full, descriptor, timeout_s)
     elif is_free is None:
         os.close(descriptor)
     if not is_free:
@@ -160,20 +160,20 @@ def _open_lock_file(full: str, folder: str) -> int:
     return os.open(f"{directory}/{number:04}{folder}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _wait_in_queue(folder: str, descriptor: int, patience_s: float) -> bool:
+def _wait_in_queue(folder: str, descriptor: int, timeout_s: float) -> bool:
     """Return whether the lock was acquired in time; if not, the descriptor gets closed."""
     until, change = _timed_out.get(folder, (0.0, 0))
     if time.monotonic() < until and change in (_ANY_CHANGE, _last_change(descriptor)):
-        patience_s = 0.0
+        timeout_s = 0.0
     try:
-        queue = _Queue(descriptor) if patience_s > 0 else None
+        queue = _Queue(descriptor) if timeout_s > 0 else None
     except RuntimeError:  # no more threads
         queue = None
     if queue is None:
         os.close(descriptor)
         return False
     try:
-        _wait_for_progress(folder, descriptor, queue, patience_s)
+        _wait_for_progress(folder, descriptor, queue, timeout_s)
     except BaseException:
         if queue.leave():
             _release(descriptor)
@@ -181,19 +181,19 @@ def _wait_in_queue(folder: str, descriptor: int, patience_s: float) -> bool:
     return queue.leave()
 
 
-def _wait_for_progress(folder: str, descriptor: int, queue: _Queue, patience_s: float) -> None:
+def _wait_for_progress(folder: str, descriptor: int, queue: _Queue, timeout_s: float) -> None:
     """Wait for the lock; each change in the folder counts as progress and restarts the timeout."""
     began = since = time.monotonic()
     seen = _last_change(descriptor)
-    while not queue.wait(min(_POLL_S, patience_s)):
+    while not queue.wait(min(_POLL_S, timeout_s)):
         check_cancelled()
         now, change = time.monotonic(), _last_change(descriptor)
         if change != seen:
             seen, since = change, now
-        if now - since >= patience_s:
+        if now - since >= timeout_s:
             _remember_timeout(folder, now, seen)
             return
-        if now - began >= _MAX_WAIT_FACTOR * patience_s:
+        if now - began >= _MAX_WAIT_FACTOR * timeout_s:
             _remember_timeout(folder, now, _ANY_CHANGE)
             return
 
@@ -226,9 +226,9 @@ class _Queue:
         self._has_lock = False
         threading.Thread(target=self._wait_for_lock, name="advisory-lock", daemon=True).start()
 
-    def wait(self, patience_s: float) -> bool:
+    def wait(self, timeout_s: float) -> bool:
         """Return True once the lock was acquired or has failed."""
-        return self._is_done.wait(patience_s)
+        return self._is_done.wait(timeout_s)
 
     def leave(self) -> bool:
         """Return whether the lock was acquired; if not, the descriptor is closed, now or later."""

@@ -125,10 +125,10 @@ async def list_page(
     return page
 
 
-async def delete_objects(fs: Any, fulls: Sequence[str]) -> None:
+async def delete_objects(fs: Any, paths: Sequence[str]) -> None:
     """Remove up to ``MAX_KEYS_PER_DELETE`` objects of one bucket."""
-    bucket = fs.split_path(fulls[0])[0]
-    keys = [{"Key": fs.split_path(full)[1]} for full in fulls]
+    bucket = fs.split_path(paths[0])[0]
+    keys = [{"Key": fs.split_path(full)[1]} for full in paths]
     answer = await fs._call_s3(
         "delete_objects", Bucket=bucket, Delete={"Objects": keys, "Quiet": True}, **fs.req_kw
     )

@@ -307,11 +307,11 @@ def remove_branch(table: Table, name: str) -> None:
     branches = list_branches(main)
     if not any(branch.name == name for branch in branches) and not _has_files(root, name):
         read_branch(main, name)  # raises an error, unless it was just created
-    standing = [f"tag {tag.name!r}" for tag in list_tags(main) if tag.branch == name]
-    standing += [f"branch {branch.name!r}" for branch in branches if branch.parentBranch == name]
-    if standing:
+    dependents = [f"tag {tag.name!r}" for tag in list_tags(main) if tag.branch == name]
+    dependents += [f"branch {branch.name!r}" for branch in branches if branch.parentBranch == name]
+    if dependents:
         raise InvalidInputError(
-            f"the branch {name!r} is needed by {', '.join(standing)}",
+            f"the branch {name!r} is needed by {', '.join(dependents)}",
             where=main.uri,
             hint="remove them first",
         )

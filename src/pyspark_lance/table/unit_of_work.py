@@ -37,7 +37,7 @@ from pyspark_lance.commit.manifest_committer import (
 from pyspark_lance.commit.retries import (
     DEFAULT_RETRIES,
     DEFAULT_TIMEOUT_S,
-    TURN_S,
+    LOCK_TIMEOUT_S,
     Environment,
     Retries,
 )
@@ -105,7 +105,7 @@ class UnitOfWork:
         self._retries = retries or Retries(settings.retries, settings.timeout_s, environment)
         self._written: set[str] = set()
         self._results: list[CommitResult] = []
-        self._landed: CommitResult | None = None
+        self._committed: CommitResult | None = None
         # Whether a version may refer to the files because the outcome is unknown.
         self._unknown_outcome = False
 
@@ -118,7 +118,7 @@ class UnitOfWork:
         missing = ""
         expected = self._expects_conflicts()
         lock: AbstractContextManager[object] = (
-            self.lock_for_change(TURN_S) if expected else nullcontext()
+            self.lock_for_change(LOCK_TIMEOUT_S) if expected else nullcontext()
         )
         is_first = True
         with self._finish_files():
@@ -156,8 +156,8 @@ class UnitOfWork:
             yield
         finally:
             self._remove_files()
-        if self._landed is not None:
-            clean_up_after(self._table, self._landed)
+        if self._committed is not None:
+            clean_up_after(self._table, self._committed)
 
     def _expects_conflicts(self) -> bool:
         """Return whether the last operations of this process on the table had conflicts.
@@ -205,15 +205,15 @@ class UnitOfWork:
         return self._retries
 
     @contextmanager
-    def lock_for_change(self, patience_s: float) -> Iterator[None]:
+    def lock_for_change(self, timeout_s: float) -> Iterator[None]:
         """Acquire the lock of commits that, unlike appends, may cause concurrent retries.
 
         A commit that has passed this lock holds the lock of versions until it is done.
         """
         store = self._table.store()
-        with advisory_lock(store, TRANSACTIONS, patience_s) as mine:
-            if mine:
-                with advisory_lock(store, VERSIONS, patience_s):
+        with advisory_lock(store, TRANSACTIONS, timeout_s) as is_held:
+            if is_held:
+                with advisory_lock(store, VERSIONS, timeout_s):
                     pass
             yield
 
@@ -269,7 +269,7 @@ class UnitOfWork:
         self._results.append(result)
         if result.already_committed:
             return None
-        self._landed = result
+        self._committed = result
         return result
 
     def _remove_files(self) -> None:
@@ -330,11 +330,13 @@ def remove_unless_committed(
     """Remove files, unless a version refers to one, or their commit may still succeed."""
     try:
         store = table.store()
-        landed = _may_commit(store, uuid) or _is_committed(store, uuid, read_version, files)
+        may_be_committed = _may_commit(store, uuid) or _is_committed(
+            store, uuid, read_version, files
+        )
     except (LanceError, OSError) as error:
         logger.warning("kept the files of a failed write, since its outcome is unknown: %s", error)
         return
-    if not landed:
+    if not may_be_committed:
         remove_files(store, files)
 
 

@@ -390,11 +390,11 @@ class _Expansion:
         self, number: int, starts: NDArray[np.int64], chosen: NDArray[np.unsignedinteger]
     ) -> None:
         """The offsets of the strings that begin in a step."""
-        mine = slice(int(self.cuts[number]), int(self.cuts[number + 1]))
-        inside = self.code_offsets[mine].astype(np.int64)
+        own_values = slice(int(self.cuts[number]), int(self.cuts[number + 1]))
+        inside = self.code_offsets[own_values].astype(np.int64)
         inside -= number * _STEP_CODES * (1 if self.slots.first_lengths is None else 2)
-        self.offsets[mine] = _starts_of_codes(starts, chosen, inside, self.slots)
-        self.offsets[mine] += self.bases[number].astype(self.offsets.dtype)
+        self.offsets[own_values] = _starts_of_codes(starts, chosen, inside, self.slots)
+        self.offsets[own_values] += self.bases[number].astype(self.offsets.dtype)
 
 
 def _starts_of_codes(

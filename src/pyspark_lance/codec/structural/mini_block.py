@@ -165,13 +165,13 @@ class RepetitionIndex:
         """Parse the index: per chunk the rows that end in it and the levels left over."""
         require(len(words) == 2 * num_chunks, "the repetition index does not fit the chunks")
         pairs = words.reshape(-1, 2)
-        sane = not len(pairs) or bool((pairs[:, 0] <= num_rows).all())
-        require(sane, "the repetition index has too many rows")
+        is_valid = not len(pairs) or bool((pairs[:, 0] <= num_rows).all())
+        require(is_valid, "the repetition index has too many rows")
         ends = pairs[:, 0].astype(np.int64)
         ends_later = pairs[:, 1] > 0
-        goes_on = np.zeros(num_chunks, bool)
-        goes_on[1:] = ends_later[:-1]
-        starts = ends + ends_later - goes_on
+        continues = np.zeros(num_chunks, bool)
+        continues[1:] = ends_later[:-1]
+        starts = ends + ends_later - continues
         require(bool((starts >= 0).all()), "the repetition index ends rows that never start")
         rows_before = np.zeros(num_chunks + 1, np.int64)
         np.cumsum(starts, out=rows_before[1:])
@@ -198,9 +198,9 @@ class RepetitionIndex:
         first = bounds.searchsorted(starts, side="right")
         last = bounds.searchsorted(ends - 1, side="right")
         # The last row may be one that goes on.
-        goes_on = (ends == self.rows_before[last + 1]) & self.ends_later[last]
+        continues = (ends == self.rows_before[last + 1]) & self.ends_later[last]
         following = np.minimum(last + 1, len(self.next_end) - 1)
-        return ChunkRanges(first, np.where(goes_on, self.next_end[following], last))
+        return ChunkRanges(first, np.where(continues, self.next_end[following], last))
 
 
 class MiniBlockForm:

@@ -27,14 +27,14 @@ _CODED = re.compile(r"^(?:Caused by)?: [\w.$]+: (\[[A-Z_0-9.]+\] .*)$", re.MULTI
 _UNKNOWN_NAME = ("UNRESOLVED_COLUMN", "UNRESOLVED_FIELD")
 # PySpark logs an analysis error, pages of JSON, before it raises it.
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-_says_it_itself = contextvars.ContextVar("says_it_itself", default=False)
+_is_error_expected = contextvars.ContextVar("says_it_itself", default=False)
 
 
 class _Unlogged(logging.Filter):
     """Log filter that drops PySpark's records of errors that ``typed_errors`` raises."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not _says_it_itself.get()
+        return not _is_error_expected.get()
 
 
 _UNLOGGED = _Unlogged()
@@ -54,7 +54,7 @@ def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") 
     needed columns, and would suggest one of them, or an internal name.
     """
     _filter_logs()
-    outside = _says_it_itself.set(True)
+    outside = _is_error_expected.set(True)
     try:
         yield
     except PySparkException as error:
@@ -72,7 +72,7 @@ def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") 
             raise
         raise lance_error from None
     finally:
-        _says_it_itself.reset(outside)
+        _is_error_expected.reset(outside)
 
 
 def _error_of_subquery(trace: str) -> InvalidInputError | None:

@@ -113,7 +113,7 @@ def plan_joined_columns(
 
     Rows that it lacks get null; rows that the table lacks are ignored.
     """
-    row_id = spellings(frame.columns).spelled(ROW_ID)
+    row_id = spellings(frame.columns).find_name(ROW_ID)
     if row_id is None:
         raise InvalidInputError(
             f"the DataFrame has no column {ROW_ID}",

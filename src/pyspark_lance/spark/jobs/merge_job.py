@@ -282,7 +282,7 @@ def _unchanged_keys(
             *qualifiers, name = pair.source
             is_plain = len(qualifiers) < 2 and not any(one in names for one in qualifiers)
             own = sources.get(pair.target)
-            return own is None or (is_plain and names.spelled(name) == own)
+            return own is None or (is_plain and names.find_name(name) == own)
         values = [
             value for key, value in clause.values.items() if targets.of(key)[0] == pair.target
         ]
@@ -507,8 +507,10 @@ def _value_of(
     kept = None if alias is None or is_set_by_all else quote_name(alias, name)
     if len(texts) == len(steps):
         # A value may end in a comment.
-        whens = " ".join(f"WHEN {CLAUSE} = {number} THEN {value}\n" for number, value in steps)
-        return f"CASE {whens} {'' if kept is None else f'ELSE {kept} '}END"
+        when_clauses = " ".join(
+            f"WHEN {CLAUSE} = {number} THEN {value}\n" for number, value in steps
+        )
+        return f"CASE {when_clauses} {'' if kept is None else f'ELSE {kept} '}END"
     (number, value), *others = steps
     chosen = sf.when(sf.col(CLAUSE) == number, as_column(value))
     for number, value in others:
@@ -543,7 +545,7 @@ def _missing(merge: MergeRequest, schema: LanceSchema) -> StructType:
     if not any(clause.values is ALL_COLUMNS for clause in merge.clauses):
         keys = [name_parts(key) for clause in merge.clauses for key in clause.values]
         own = spellings(source.names)
-        named = {own.spelled(key[0]) for key in keys if len(key) == 1}
+        named = {own.find_name(key[0]) for key in keys if len(key) == 1}
         source = StructType([field for field in source.fields if field.name in named])
     return _besides(source, spark_schema(schema, ()))
 

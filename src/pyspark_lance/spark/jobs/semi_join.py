@@ -182,7 +182,7 @@ def equal_sides(conjunct: Node, alias: str, names: Sequence[str]) -> KeyPair | N
         return None
     columns = spellings(names)
     for target, source in (sides, sides[::-1]):
-        column = columns.spelled(target[-1])
+        column = columns.find_name(target[-1])
         is_source = len(source) == 1 or source[0].lower() != alias.lower()
         if len(target) == 2 and target[0].lower() == alias.lower() and column and is_source:
             return KeyPair(column, source)

@@ -263,13 +263,13 @@ class AssignedTargets:
         Raises InvalidInputError: there is no such column.
         """
         columns = self._columns
-        if (column := columns.spelled(key)) is not None:
+        if (column := columns.find_name(key)) is not None:
             return (column,)
         first, *members = name_parts(key)
-        if (column := columns.spelled(first)) is not None:
+        if (column := columns.find_name(first)) is not None:
             return (column, *members)
         # After the table's alias.
-        if members and (column := columns.spelled(members[0])) is not None:
+        if members and (column := columns.find_name(members[0])) is not None:
             return (column, *members[1:])
         raise InvalidInputError(
             f"there is no column {key!r} to set", hint=name_hint(key, list(columns))

@@ -105,13 +105,13 @@ def visible_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
     blobs = spellings(one.name for one in fields if any(part.is_blob for part in one.walk()))
     names = set()
     for name in options.blob_columns:
-        spelled = blobs.spelled(name)
-        if spelled is None:
+        name_of_blob = blobs.find_name(name)
+        if name_of_blob is None:
             raise InvalidInputError(
                 f"the option blobColumns names {name!r}, which is not a blob column",
                 hint=f"blob columns: {', '.join(sorted(blobs)) or 'none'}",
             )
-        names.add(spelled)
+        names.add(name_of_blob)
     return logical_schema(snapshot.schema, binary_blobs=names, located=True)
 
 

@@ -154,10 +154,10 @@ _AS_OF = re.compile(
 def translate_statement(text: str) -> str | None:
     """Return the Spark statement to run instead of ``text``; None if it is unknown."""
     statement = SqlText.parse(text).statement()
-    for pattern, say in _STATEMENTS:
+    for pattern, translate in _STATEMENTS:
         groups = statement.fullmatch(pattern)
         if groups is not None:
-            return say(groups)
+            return translate(groups)
     for name, hint in _FUNCTIONS.items():
         if re.search(rf"\b{name}\s*\(", statement.masked, re.IGNORECASE):
             raise UnsupportedFeatureError(f"there is no table function {name}", hint=hint)
@@ -318,10 +318,10 @@ def _add_column(groups: Mapping[str, SqlText]) -> str:
 
 
 def _always(what: str, hint: str) -> Callable[[Mapping[str, SqlText]], str]:
-    def say(_: Mapping[str, SqlText]) -> str:
+    def translate(_: Mapping[str, SqlText]) -> str:
         raise _instead(what, hint)
 
-    return say
+    return translate
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -342,8 +342,8 @@ _ADDED_COLUMN = (
     r"|(?P<rule>CHECK\s*\(|(?:UNIQUE|PRIMARY KEY|REFERENCES)\b)).*"
 )
 _STATEMENTS = tuple(
-    (_pattern(text), say)
-    for text, say in (
+    (_pattern(text), translate)
+    for text, translate in (
         (r"OPTIMIZE {table}{rest}", _optimize),
         (r"VACUUM {table}{rest}", _vacuum),
         (r"RESTORE (?:TABLE )?{table}{rest}", _restore),
@@ -396,7 +396,7 @@ _FUNCTIONS = {"table_changes": _FEED, "table_changes_by_path": _FEED}
 logger = logging.getLogger(__name__)
 
 # Arguments that the statement sets itself, not by options.
-_SAID: Final = ("column", "columns", "kind", "name", "replace")
+_STATEMENT_ARGUMENTS: Final = ("column", "columns", "kind", "name", "replace")
 # Options of lance-spark, and our names for them.
 _OF_LANCE_SPARK: Final = {"zone_size": "rows_per_zone", "build_mode": ""}
 _ZONED: Final = (ZONEMAP, BLOOMFILTER)
@@ -446,7 +446,11 @@ def procedure_of_create(request: CreateIndexRequest) -> CreateIndexResponse:
 
 def _convert_options(given: Mapping[str, str], parameters: StructType, kind: str) -> dict[str, str]:
     """Convert the options of a statement to arguments of a procedure."""
-    own = {field.name: field.dataType for field in parameters.fields if field.name not in _SAID}
+    own = {
+        field.name: field.dataType
+        for field in parameters.fields
+        if field.name not in _STATEMENT_ARGUMENTS
+    }
     if kind not in _ZONED:
         own.pop("rows_per_zone", None)
     if kind != INVERTED:

@@ -243,7 +243,7 @@ def physical_types(options: Mapping[str, str], schema: StructType) -> dict[str, 
     requested: dict[str, dict[str, str]] = {}
     for word, value in options.items():
         column, _, kind = word.rpartition(".")
-        name = names.spelled(column)
+        name = names.find_name(column)
         if name is None:
             raise InvalidInputError(
                 f"the option {word!r} names the column {column!r}, which the data do not have"

@@ -308,9 +308,9 @@ def _check_twins(kind: DataType, parts: Sequence[Field]) -> None:
         known = {part.name: part.children for part in parts}
         names: dict[str, str] = {}
         for name in kind.names:
-            twin = names.setdefault(name.lower(), name)
-            if twin != name and not (twin in known and name in known):
-                raise differ_by_case_error(twin, name)
+            other = names.setdefault(name.lower(), name)
+            if other != name and not (other in known and name in known):
+                raise differ_by_case_error(other, name)
         for column in kind.fields:
             _check_twins(column.dataType, known.get(column.name, ()))
     elif isinstance(kind, ArrayType):

@@ -77,29 +77,29 @@ def _null_uncastable(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     types, own = pa.types, values.type
     if types.is_string(own) or types.is_large_string(own):
         if types.is_integer(data_type):
-            hopeful = pc.match_substring_regex(values, _INTEGER_TEXT)
+            is_parsable = pc.match_substring_regex(values, _INTEGER_TEXT)
         elif types.is_floating(data_type) or types.is_decimal(data_type):
-            hopeful = pc.match_substring_regex(values, _NUMBER_TEXT)
+            is_parsable = pc.match_substring_regex(values, _NUMBER_TEXT)
         elif types.is_boolean(data_type):
-            hopeful = pc.match_substring_regex(values, _FLAG_TEXT)
+            is_parsable = pc.match_substring_regex(values, _FLAG_TEXT)
         elif types.is_temporal(data_type):
-            hopeful = pc.match_substring_regex(values, _TIME_TEXT)
+            is_parsable = pc.match_substring_regex(values, _TIME_TEXT)
         else:
             return values
     elif types.is_integer(data_type) and (types.is_integer(own) or types.is_floating(own)):
         bounds = np.iinfo(plain_dtype(data_type))
         low, high = (_clamp_to_type(int(bound), own) for bound in (bounds.min, bounds.max))
-        hopeful = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
+        is_parsable = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
         if types.is_floating(own):
-            hopeful = pc.and_(hopeful, pc.equal(pc.trunc(values), values))
+            is_parsable = pc.and_(is_parsable, pc.equal(pc.trunc(values), values))
     elif (types.is_integer(own) and types.is_floating(data_type) and data_type != pa.float16()) or (
         types.is_timestamp(own) and types.is_timestamp(data_type)
     ):
         back = values.cast(data_type, safe=False).cast(own, safe=False)
-        hopeful = pc.equal(back, values)
+        is_parsable = pc.equal(back, values)
     else:
         return values
-    return pc.if_else(hopeful, values, pa.scalar(None, own))
+    return pc.if_else(is_parsable, values, pa.scalar(None, own))
 
 
 def _clamp_to_type(number: int, data_type: pa.DataType) -> pa.Scalar:
@@ -242,9 +242,9 @@ def _map(values: pa.Array, entries: ColumnSource, data_type: pa.DataType) -> pa.
     pairs = [values.keys.slice(first, last - first), values.items.slice(first, last - first)]
     shown = entries.column(pa.StructArray.from_arrays(pairs, names=["key", "value"]), last - first)
     valid = np.asarray(values.is_valid())
-    untold = np.flatnonzero(np.asarray(shown.field(0).is_null()))
+    null_keys = np.flatnonzero(np.asarray(shown.field(0).is_null()))
     # A key is never null: a map with an unknown key is unknown.
-    valid[np.searchsorted(offsets - first, untold, side="right") - 1] = False
+    valid[np.searchsorted(offsets - first, null_keys, side="right") - 1] = False
     return _lists(data_type, np.diff(offsets), valid, shown)
 
 
@@ -289,7 +289,7 @@ class ColumnHistory:
         self._next_column = 0
         self._are_constant = True
         # Versions of before the first one that came back, each with one that has its columns.
-        self._came_back: dict[int, Snapshot] = {}
+        self._restored: dict[int, Snapshot] = {}
 
     def follow(self, before: Snapshot | None, after: Snapshot) -> None:
         """Advance to the next existing version; ``before`` is None if there is none before it."""
@@ -355,13 +355,13 @@ class ColumnHistory:
         known = self._known_before(after, version)
         columns = self._following(after.schema, known)
         self._versions[version] = columns
-        self._came_back[version] = after
+        self._restored[version] = after
         return columns
 
     def _known_before(self, after: Snapshot, version: int) -> dict[int, int]:
         """Field id -> number of the column, for known columns of a restored version."""
         assert self._first is not None
-        others = {self._first.version: self._first, **self._came_back}
+        others = {self._first.version: self._first, **self._restored}
         past = _follow_columns(after, min(version, *others), self._first.version)
         same: dict[int, int] = {}
         if past is not None and version in past:

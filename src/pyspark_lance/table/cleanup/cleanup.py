@@ -172,14 +172,15 @@ def cleanup_old_versions(
     now_ns = time.time_ns() if now_ns is None else now_ns
     files = [*removable_files(store), *_of_branches(store)]
     has_blobs = any(file.info.path.endswith(BLOB_SUFFIX) for file in files)
-    survey = retry_if_removed(
-        store, lambda: _survey(store, table, policy, now_ns, newest, has_blobs=has_blobs)
+    reachable = retry_if_removed(
+        store,
+        lambda: _find_reachable_files(store, table, policy, now_ns, newest, has_blobs=has_blobs),
     )
-    result = _result(survey, files, policy, now_ns)
+    result = _result(reachable, files, policy, now_ns)
     if dry_run:
         return result
     if result.paths:
-        result = _remove_files(store, survey, files, policy, now_ns, progress)
+        result = _remove_files(store, reachable, files, policy, now_ns, progress)
     with contextlib.suppress(LanceError, OSError):  # the next cleanup does it
         remove_empty_marks(store, lambda: [one.version for one in manifests_below(store, VERSIONS)])
     logger.info(
@@ -190,22 +191,22 @@ def cleanup_old_versions(
 
 def _remove_files(
     store: ObjectStore,
-    survey: _Survey,
+    reachable: _ReachableFiles,
     files: Sequence[RemovableFile],
     policy: CleanupPolicy,
     now_ns: int,
     progress: Progress | None,
 ) -> CleanupResult:
-    """Remove files that are still unreferenced since the survey."""
-    mark = _mark(store, survey, files, policy, now_ns)
+    """Remove files that are still unreferenced since they were looked up."""
+    mark = _mark(store, reachable, files, policy, now_ns)
     try:
-        _keep_referenced(store, survey, restores=not policy.delete_unverified)
-        doomed = [one for one in survey.old if one.path not in survey.begun]
-        move_to_pending_removal(store, doomed, before_each_batch=mark.renew)
+        _keep_referenced(store, reachable, restores=not policy.delete_unverified)
+        removable = [one for one in reachable.old if one.path not in reachable.interrupted]
+        move_to_pending_removal(store, removable, before_each_batch=mark.renew)
         # New versions may also refer to files of old ones, if another client restored one.
-        survey.add_references(store, lambda: manifests_of(store))
-        _add_other_branches(survey)
-        result = _result(survey, files, policy, now_ns)
+        reachable.add_references(store, lambda: manifests_of(store))
+        _add_other_branches(reachable)
+        result = _result(reachable, files, policy, now_ns)
         _remove(store, result, progress)
     finally:
         with contextlib.suppress(LanceError, OSError):  # the mark expires after an hour
@@ -215,26 +216,26 @@ def _remove_files(
 
 def _mark(
     store: ObjectStore,
-    survey: _Survey,
+    reachable: _ReachableFiles,
     files: Sequence[RemovableFile],
     policy: CleanupPolicy,
     now_ns: int,
 ) -> CleanupMark:
     """Mark the old versions; on a full disk, free space first."""
-    versions = [one.version for one in survey.old]
+    versions = [one.version for one in reachable.old]
     try:
         return CleanupMark(store, versions)
     except StorageError as error:
         if not is_out_of_room(error):
             raise
         logger.info("there is no room for the mark of a cleanup of %s", store.uri)
-        _remove(store, _removable_without_mark(store, survey, files, policy, now_ns), None)
+        _remove(store, _removable_without_mark(store, reachable, files, policy, now_ns), None)
         return CleanupMark(store, versions)
 
 
 def _removable_without_mark(
     store: ObjectStore,
-    survey: _Survey,
+    reachable: _ReachableFiles,
     files: Sequence[RemovableFile],
     policy: CleanupPolicy,
     now_ns: int,
@@ -244,17 +245,19 @@ def _removable_without_mark(
     These are unreferenced files and versions that an earlier cleanup has hidden from readers: tags,
     branches and restores need the manifest.
     """
-    begun = _Survey(survey.main, survey.branch, survey.blobs, begun=survey.begun)
-    begun.old = [one for one in survey.old if one.path in survey.begun]
-    for file in read_manifests(store, [pending_location(one) for one in begun.old]):
-        begun.add_uses(store.uri, file, is_needed=False)
-    begun.add_references(store, lambda: manifests_of(store))
-    _add_other_branches(begun)
-    return _result(begun, files, policy, now_ns)
+    interrupted = _ReachableFiles(
+        reachable.main, reachable.branch, reachable.blobs, interrupted=reachable.interrupted
+    )
+    interrupted.old = [one for one in reachable.old if one.path in reachable.interrupted]
+    for file in read_manifests(store, [pending_location(one) for one in interrupted.old]):
+        interrupted.add_uses(store.uri, file, is_needed=False)
+    interrupted.add_references(store, lambda: manifests_of(store))
+    _add_other_branches(interrupted)
+    return _result(interrupted, files, policy, now_ns)
 
 
 @dataclass(slots=True)
-class _Survey:
+class _ReachableFiles:
     """The references of all manifests of a table."""
 
     main: ObjectStore  # Root of the main branch, which has tags and branches.
@@ -264,7 +267,7 @@ class _Survey:
     seen: set[tuple[str, str]] = field(default_factory=set)
     old: list[ManifestLocation] = field(default_factory=list)  # The versions to remove, ascending.
     # Paths of manifests that an earlier cleanup has renamed.
-    begun: set[str] = field(default_factory=set)
+    interrupted: set[str] = field(default_factory=set)
     referenced: set[str] = field(default_factory=set)
     verified: set[str] = field(default_factory=set)  # Files that only old versions may refer to.
     # The fragments that were last added to ``referenced`` and to ``verified``.
@@ -297,7 +300,7 @@ class _Survey:
             paths.update(self.blobs.used_by(root, file, is_needed=is_needed))
 
 
-def _survey(
+def _find_reachable_files(
     store: ObjectStore,
     table: Table,
     policy: CleanupPolicy,
@@ -305,7 +308,7 @@ def _survey(
     newest: int | None,
     *,
     has_blobs: bool,
-) -> _Survey:
+) -> _ReachableFiles:
     """Read all manifests and determine the old ones."""
     locations = manifests_of(store)
     rule = _Rule.of(policy, _numbers_of(store, locations), now_ns, newest)
@@ -316,21 +319,21 @@ def _survey(
         raise missing(store.uri, VERSIONS)
     if newest_file.location.path != locations[0].path:
         raise missing(store.uri, locations[0].path)
-    survey = _begin_survey(store, table, newest_file.manifest.branch, has_blobs=has_blobs)
-    references = _VersionReferences.of(survey.main, survey.branch)
+    reachable = _new_reachable_files(store, table, newest_file.manifest.branch, has_blobs=has_blobs)
+    references = _VersionReferences.of(reachable.main, reachable.branch)
     in_use: set[str] = set()
     for file in itertools.chain((newest_file,), files):
         version = file.manifest.version
         is_old = rule.is_old(file) and version not in references.forked
         referrers = references.referrers(version) if is_old else ()
         in_use.update(referrers)
-        survey.add_version(store.uri, file, is_old=is_old and not referrers)
+        reachable.add_version(store.uri, file, is_old=is_old and not referrers)
     if policy.error_if_tagged:
         _reject_references(in_use, store.uri)
-    _add_interrupted(store, survey)
-    survey.old.sort(key=lambda location: location.version)
-    _add_other_branches(survey)
-    return survey
+    _add_interrupted(store, reachable)
+    reachable.old.sort(key=lambda location: location.version)
+    _add_other_branches(reachable)
+    return reachable
 
 
 def _numbers_of(store: ObjectStore, locations: Iterable[ManifestLocation]) -> list[int]:
@@ -345,13 +348,13 @@ def _numbers_of(store: ObjectStore, locations: Iterable[ManifestLocation]) -> li
     return numbers
 
 
-def _begin_survey(
+def _new_reachable_files(
     store: ObjectStore, table: Table, branch: str | None, *, has_blobs: bool
-) -> _Survey:
+) -> _ReachableFiles:
     main = main_branch_of(table, branch)
     main_store = main.store()
     blobs = BlobReferences({main_store.uri: main, store.uri: table}) if has_blobs else None
-    return _Survey(main_store, branch, blobs)
+    return _ReachableFiles(main_store, branch, blobs)
 
 
 def _reject_references(in_use: Collection[str], where: str) -> None:
@@ -365,25 +368,25 @@ def _reject_references(in_use: Collection[str], where: str) -> None:
         )
 
 
-def _add_interrupted(store: ObjectStore, survey: _Survey) -> None:
+def _add_interrupted(store: ObjectStore, reachable: _ReachableFiles) -> None:
     """Add versions of an interrupted cleanup, whose manifests are renamed."""
     for location in manifests_pending_removal(store):
-        if (store.uri, location.path) not in survey.seen:
-            survey.old.append(location)
-            survey.begun.add(location.path)
+        if (store.uri, location.path) not in reachable.seen:
+            reachable.old.append(location)
+            reachable.interrupted.add(location.path)
             aside = pending_location(location)
             for file in read_manifests(store, [aside]):
-                survey.add_uses(store.uri, file, is_needed=False)
+                reachable.add_uses(store.uri, file, is_needed=False)
 
 
-def _add_other_branches(survey: _Survey) -> None:
-    own = f"{TREE}/{survey.branch}/{VERSIONS}/"
+def _add_other_branches(reachable: _ReachableFiles) -> None:
+    own = f"{TREE}/{reachable.branch}/{VERSIONS}/"
 
     def others() -> list[ManifestLocation]:
-        every = manifests_below(survey.main, TREE)
+        every = manifests_below(reachable.main, TREE)
         return [one for one in every if not one.path.startswith(own)]
 
-    survey.add_references(survey.main, others)
+    reachable.add_references(reachable.main, others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,10 +460,12 @@ def _of_branches(store: ObjectStore) -> Iterator[RemovableFile]:
             yield replace(file, is_of_branch=True)
 
 
-def _is_removed(file: RemovableFile, survey: _Survey, policy: CleanupPolicy, now_ns: int) -> bool:
-    if not survey.referenced.isdisjoint(file.kept_by):
+def _is_removed(
+    file: RemovableFile, reachable: _ReachableFiles, policy: CleanupPolicy, now_ns: int
+) -> bool:
+    if not reachable.referenced.isdisjoint(file.kept_by):
         return False
-    if not survey.verified.isdisjoint(file.kept_by) and not file.is_of_branch:
+    if not reachable.verified.isdisjoint(file.kept_by) and not file.is_of_branch:
         return True
     if policy.delete_unverified and not file.is_of_branch:
         return True
@@ -468,44 +473,46 @@ def _is_removed(file: RemovableFile, survey: _Survey, policy: CleanupPolicy, now
     return 0 < file.info.modified_ns <= now_ns - int(SAFE_AGE_S * 1e9)
 
 
-def _keep_referenced(store: ObjectStore, survey: _Survey, *, restores: bool) -> None:
-    """Keep old versions that are referenced since the survey.
+def _keep_referenced(store: ObjectStore, reachable: _ReachableFiles, *, restores: bool) -> None:
+    """Keep old versions that are referenced since they were looked up.
 
     ``restores``: whether concurrent restores are possible.
     """
-    references = _VersionReferences.of(survey.main, survey.branch)
-    restored = versions_to_restore(store, survey.referenced | survey.verified) if restores else ()
+    references = _VersionReferences.of(reachable.main, reachable.branch)
+    restored = (
+        versions_to_restore(store, reachable.referenced | reachable.verified) if restores else ()
+    )
     needed = {
         location.path
-        for location in survey.old
+        for location in reachable.old
         if location.version in references.forked
         or location.version in restored
         or references.referrers(location.version)
-    } - survey.begun
-    survey.old = [location for location in survey.old if location.path not in needed]
-    survey.seen -= {(store.uri, path) for path in needed}
+    } - reachable.interrupted
+    reachable.old = [location for location in reachable.old if location.path not in needed]
+    reachable.seen -= {(store.uri, path) for path in needed}
 
 
 def _result(
-    survey: _Survey, files: Sequence[RemovableFile], policy: CleanupPolicy, now_ns: int
+    reachable: _ReachableFiles, files: Sequence[RemovableFile], policy: CleanupPolicy, now_ns: int
 ) -> CleanupResult:
     """Return the files in the order of their removal."""
-    old = survey.old
+    old = reachable.old
     aside = {pending_location(location).path for location in old}
-    doomed = [
+    removable = [
         file
         for file in files
-        if file.info.path not in aside and _is_removed(file, survey, policy, now_ns)
+        if file.info.path not in aside and _is_removed(file, reachable, policy, now_ns)
     ]
     count: dict[str, int] = {}
     size: dict[str, int] = {}
     for kind, num_bytes in (
-        *((file.kind.value, file.info.size) for file in doomed),
+        *((file.kind.value, file.info.size) for file in removable),
         *((FileKind.MANIFEST.value, location.size or 0) for location in old),
     ):
         count[kind] = count.get(kind, 0) + 1
         size[kind] = size.get(kind, 0) + num_bytes
-    paths = (*(file.info.path for file in doomed), *(location.path for location in old))
+    paths = (*(file.info.path for file in removable), *(location.path for location in old))
     return CleanupResult(tuple(location.version for location in old), count, size, paths)
 
 

@@ -267,18 +267,18 @@ def commit_round(
 ) -> tuple[CompactionResult, RetryableCommitError | None]:
     """Commit rewritten bins; return the total result and the conflict of dropped bins, if any."""
     try:
-        landed = commit_bins(plan, groups, work)
+        committed = commit_bins(plan, groups, work)
     except RetryableCommitError as error:
         return before, error
     conflict = None
-    if landed.conflictingBins:
+    if committed.conflictingBins:
         conflict = RetryableCommitError(
-            f"other commits changed all {landed.conflictingBins} groups of fragments that were "
+            f"other commits changed all {committed.conflictingBins} groups of fragments that were "
             "compacted",
             plan.change.table.uri,
             conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
         )
-    return _together(before, landed), conflict
+    return _together(before, committed), conflict
 
 
 def commit_bins(

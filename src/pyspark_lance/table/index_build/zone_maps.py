@@ -549,9 +549,9 @@ def _tasks(
     """Whole fragments, about as many for each task as a scan would read."""
     if not wanted or not fragments:
         return ()
-    tops = dict.fromkeys(planned.column.path[0] for planned in wanted)
+    top_level_names = dict.fromkeys(planned.column.path[0] for planned in wanted)
     request = ScanRequest(
-        schema=project(snapshot.schema, list(tops)), system_columns=(ROW_ADDRESS,)
+        schema=project(snapshot.schema, list(top_level_names)), system_columns=(ROW_ADDRESS,)
     )
     columns = tuple(planned.column for planned in wanted)
     scans = only_fragments(plan_scan(snapshot, request), fragments)

@@ -170,9 +170,9 @@ class ReaderPool:
     @contextmanager
     def acquire(self) -> Iterator[AcquiredReaders]:
         """Lend readers; those of a caller that fails are dropped."""
-        lent = AcquiredReaders(self)
-        yield lent
-        lent._give_back()
+        acquired = AcquiredReaders(self)
+        yield acquired
+        acquired._give_back()
 
     def _borrow(self, key: Hashable, identities: Mapping[int, Hashable]) -> _IdleReader | None:
         """Remove and return an idle reader; drop one of a file that was replaced."""

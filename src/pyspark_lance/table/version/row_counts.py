@@ -23,7 +23,7 @@ from pyspark_lance.table.version.deletion_vectors import load_deletion_vector, r
 from pyspark_lance.table.version.table_files import TableFiles
 
 _PARALLEL_READS = 16
-_MISCOUNTING = tuple(f"0.{minor}." for minor in range(22, 30))
+_MISCOUNTING_RELEASES = tuple(f"0.{minor}." for minor in range(22, 30))
 
 
 def with_row_counts(file: ManifestFile, files: TableFiles) -> ManifestFile:
@@ -62,7 +62,7 @@ def _is_unknown(manifest: Manifest, fragment: Fragment) -> bool:
 def _miscounts(manifest: Manifest) -> bool:
     """Return whether the writer counted deleted rows that do not exist."""
     writer = manifest.writer_version
-    return writer is not None and writer.version.startswith(_MISCOUNTING)
+    return writer is not None and writer.version.startswith(_MISCOUNTING_RELEASES)
 
 
 def _count_rows(files: TableFiles, fragment: Fragment, trusted: bool) -> Fragment:

@@ -153,8 +153,8 @@ def _other_format(folder: str) -> str | None:
     """Return the format of the first files in a folder."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         names = [entry.name for entry in islice(entries, _LOOKED_AT)]
-        for of_its_own, name in (("_delta_log", "Delta"), ("metadata", "Iceberg")):
-            if of_its_own in names:
+        for marker, name in (("_delta_log", "Delta"), ("metadata", "Iceberg")):
+            if marker in names:
                 return name
         endings = {name.rpartition(".")[2].lower() for name in names}
         return next((name for name in _OTHER_FORMATS if name.lower() in endings), None)
