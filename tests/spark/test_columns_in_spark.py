@@ -61,6 +61,9 @@ def test_columns_of_nulls_and_of_expressions(spark, table):
     for columns in ("s.b int", "`s`.`b` int NOT NULL", {"s.b": "1"}):
         with pytest.raises(InvalidInputError, match=r"(?s)is a field of a struct.*ADD COLUMNS"):
             table.addColumns(columns)
+    for columns in (sf.col("id"), [sf.col("id").alias("b")], schema.fields, None):
+        with pytest.raises(InvalidInputError, match=r"takes a schema.*not (Column|list|NoneType)"):
+            table.addColumns(columns)
 
 
 def test_columns_of_another_frame_joined_by_row_id(spark, table):

@@ -45,6 +45,12 @@ def add_any_columns(
     settings: CommitSettings,
 ) -> ColumnResult:
     """Add columns of any kind; see ``LanceTable.addColumns``."""
+    if not isinstance(columns, str | StructType | Mapping | DataFrame):
+        raise InvalidInputError(
+            f"addColumns takes a schema, expressions by name, or a DataFrame with _rowid, "
+            f"not {type(columns).__name__}",
+            hint="addColumns('a int, b string'), or addColumns({'a': 'x * 2', 'b': col('y')})",
+        )
     if isinstance(columns, str | StructType):
         try:
             declared = declared_columns(spark, columns)
