@@ -11,14 +11,24 @@ from table_access import write_table
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.service.methods import methods
+from pyspark_lance.spark.source import inline_small_scan
 from pyspark_lance.table.index_build.column_indices import create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.nearest import search_plan
+from pyspark_lance.table.scan import plan_scan
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
 COLUMNS = StructType([StructField("id", LongType()), StructField("s", StringType())])
-BELOW_TEN = json.dumps({"op": "<", "args": [{"column": ["id"]}, {"literal": 10, "type": "bigint"}]})
+
+
+def below(limit: int) -> str:
+    """A condition, as the plugin sends it."""
+    args = [{"column": ["id"]}, {"literal": limit, "type": "bigint"}]
+    return json.dumps({"op": "<", "args": args})
+
+
+BELOW_TEN = below(10)
 
 
 @pytest.fixture
@@ -81,6 +91,27 @@ def test_filtered_scan_is_inlined_if_small(path):
     # Ten rows are fewer, but it takes reading all.
     size = sum(stream.size for stream in plan(path, limit=10)["batches"])
     assert "batches" not in plan(path, filter=BELOW_TEN, small=size)
+
+
+def test_filtered_scan_with_limit_is_inlined(path, monkeypatch):
+    size = sum(stream.size for stream in plan(path, filter=BELOW_TEN, limit=3)["batches"])
+    first = [{"id": i, "s": f"row {i}"} for i in range(3)]
+    # Of 100 rows the condition reads 8 bytes each.
+    assert rows_of(plan(path, filter=BELOW_TEN, limit=3, small=size)) == first
+    monkeypatch.setattr(inline_small_scan, "_MAX_CONDITION_BYTES", 800)
+    assert rows_of(plan(path, filter=BELOW_TEN, limit=3, small=size)) == first
+    monkeypatch.setattr(inline_small_scan, "_MAX_CONDITION_BYTES", 799)
+    assert "batches" not in plan(path, filter=BELOW_TEN, limit=3, small=size)
+
+
+def test_limit_counts_inlined_rows_of_all_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan_scan, "_MIN_TASK_BYTES", 1)
+    where = str(tmp_path / "wide")
+    for first in (0, 50):
+        ids = pa.array(range(first, first + 50))
+        write_table(where, pa.table({"id": ids, "s": pa.array(["x" * 100] * 50)}))
+    rows = rows_of(plan(where, filter=below(60), limit=55, small=9000))
+    assert [row["id"] for row in rows] == list(range(55))
 
 
 @pytest.mark.parametrize(("fragments", "is_read"), [(16, True), (17, False)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import lance
 import numpy as np
@@ -14,6 +15,7 @@ from random_seeds import grid
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
+from pyspark_lance.table.scan.scan_statistics import limit_tasks
 from pyspark_lance.table.scan.scan_task import _SplitScan
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -150,3 +152,53 @@ def test_short_batch_does_not_change_read_strategy(monkeypatch, tmp_path):
     )
     assert min(sizes[1:-1]) == sizes[1] < sizes[0] // 4
     assert streams == [["marked"], ["id", "number", "marked"]]
+
+
+def rows_read(monkeypatch, path: str, condition: str, limit: int) -> dict[str, int]:
+    """How many values of each column a scan of some rows reads."""
+    counts: Counter[str] = Counter()
+    stream, take = FragmentReader.stream, FragmentReader.take_batches
+
+    def count(fields, batches):
+        for found in batches:
+            rows = found[1] if isinstance(found, tuple) else found
+            counts.update({field.name: rows.num_rows for field in fields})
+            yield found
+
+    monkeypatch.setattr(
+        FragmentReader, "stream",
+        lambda self, fields, *more, **how: count(fields, stream(self, fields, *more, **how)),
+    )  # fmt: skip
+    monkeypatch.setattr(
+        FragmentReader, "take_batches",
+        lambda self, fields, *more: count(fields, take(self, fields, *more)),
+    )  # fmt: skip
+    snapshot = Snapshot.open(Table(path))
+    request = ScanRequest(
+        schema=project(snapshot.schema, ["id", "word"]),
+        predicate=parse_predicate(condition, predicate_schema(snapshot.schema)),
+        batch_rows=2000,
+    )
+    (task,) = limit_tasks(plan_scan(snapshot, request), limit)
+    assert sum(batch.num_rows for batch in sent(task).run()) == limit
+    return dict(counts)
+
+
+@pytest.mark.parametrize(
+    ("condition", "share", "read"),
+    [
+        ("marked", 1, {"marked": 2000, "id": 3, "word": 3}),
+        ("marked IS NOT NULL", 1, {"marked": 2000, "id": 3, "word": 3}),
+        ("_rowid % 2 = 0", 1, {"id": 3, "word": 3}),
+        ("_row_created_at_version < 9", 1, {"id": 3, "word": 3}),
+        ("_row_created_at_version < 9", 2, {"id": 3, "word": 3}),
+        ("_row_created_at_version < 9", 50, {"id": 3, "word": 3}),
+        ("marked", 50, {"marked": 800, "id": 3, "word": 3}),
+    ],
+)
+def test_limited_scans_read_few_values(tmp_path, monkeypatch, condition, share, read):
+    path = str(tmp_path / "t")
+    rows = content().drop_columns(["point"])
+    lance.write_dataset(rows, path, data_storage_version="2.1", enable_stable_row_ids=True)
+    lance.dataset(path).delete(f"id % {share} <> 0")
+    assert rows_read(monkeypatch, path, condition, 3) == read

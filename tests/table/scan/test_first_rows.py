@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from process_boundary import sent
+from random_seeds import grid
 
+from pyspark_lance.format.deletion_vector import OffsetSet
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.scan.scan_statistics import limit_tasks
-from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.scan.scan_task import MAX_LIMIT, ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -25,7 +27,9 @@ def path(tmp_path_factory) -> str:
     folder = str(tmp_path_factory.mktemp("first") / "t")
     first = 0
     for rows in (9000, 40, 7000, 5000, 1, 3000):
-        lance.write_dataset(pa.table({"id": range(first, first + rows)}), folder, mode="append")
+        ids = range(first, first + rows)
+        notes = [f"note {i}" for i in ids]
+        lance.write_dataset(pa.table({"id": ids, "note": notes}), folder, mode="append")
         first += rows
     lance.dataset(folder).delete(
         "id < 3000 OR (id >= 9040 AND id < 16035) OR (id >= 16040 AND id % 5 = 0)"
@@ -40,6 +44,10 @@ def tasks_of(path: str, **request: object) -> list[ScanTask]:
 def ids_of(tasks: tuple[ScanTask, ...] | list[ScanTask]) -> list[int]:
     batches = [batch for task in tasks for batch in sent(task).run()]
     return [value for batch in batches for value in batch["id"].to_pylist()]
+
+
+def rows_of(task: ScanTask) -> list[dict[str, object]]:
+    return [row for batch in sent(task).run() for row in batch.to_pylist()]
 
 
 def old_fragment(fragment: Fragment) -> Fragment:
@@ -64,10 +72,44 @@ def test_limited_tasks_read_only_needed_rows(path):
     assert sum(task.num_rows for task in limit_tasks(tasks_of(path), 6001)) == 9000 + 1
 
 
-def test_filtered_tasks_are_not_limited(path):
+CONDITIONS = (
+    "id % 3 = 0", "id % 100 = 99", "id >= 12000", "id < 0", "_rowid % 7 = 1",
+    "_rowaddr % 3 = 0 AND id IS NOT NULL", "note LIKE '%9'",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("condition", "batch_rows"), grid(CONDITIONS, (100, 65_536)))
+def test_filtered_tasks_return_first_matching_rows(path, condition, batch_rows):
     schema = predicate_schema(Snapshot.open(Table(path)).schema)
-    filtered = tasks_of(path, predicate=parse_predicate("id % 100 = 99", schema))
-    assert limit_tasks(filtered, 1) == tuple(filtered)
+    tasks = tasks_of(path, predicate=parse_predicate(condition, schema), batch_rows=batch_rows)
+
+    for limit in (1, 2, 41, 700, MAX_LIMIT):
+        for whole, task in zip(tasks, limit_tasks(tasks, limit), strict=True):
+            assert rows_of(task) == rows_of(whole)[:limit]
+    assert limit_tasks(tasks, MAX_LIMIT + 1) == tuple(tasks)
+
+
+def test_filtered_tasks_at_offsets_return_first_matching_rows(path):
+    schema = predicate_schema(Snapshot.open(Table(path)).schema)
+    predicate = parse_predicate("id % 2 = 0", schema)
+    (task,) = tasks_of(path, predicate=predicate)[:1]
+    (split,) = task.slices[:1]
+    for offsets in (range(2000, 9000, 97), range(2000, 9000)):
+        some = replace(split, offsets=OffsetSet.of(np.array(offsets)))
+        task = replace(task, slices=(some,))
+        assert ids_of(limit_tasks([task], 50)) == ids_of([task])[:50]
+
+
+@pytest.mark.parametrize("condition", ["id % 2 = 0", "_rowid % 2 = 0"])
+def test_limited_tasks_end_with_their_rows(path, condition):
+    schema = predicate_schema(Snapshot.open(Table(path)).schema)
+    tasks = tasks_of(path, predicate=parse_predicate(condition, schema), batch_rows=100)
+    (split,) = (part for task in tasks for part in task.slices if part.fragment.id == 3)
+    (task,) = limit_tasks([replace(tasks[0], slices=(split, split))], 2)
+    calls: list[None] = []
+    assert len(rows_of(replace(task, limit=None))) > 2
+    list(task.run(has_enough=lambda: bool(calls.append(None))))
+    assert len(calls) == 2  # before the split, and its first rows
 
 
 def test_uncounted_deleted_rows_do_not_shorten_limited_tasks(path):

@@ -24,7 +24,7 @@ from pyspark_lance.spark.source.scan_rows import ScanRows
 from pyspark_lance.table.scan.key_groups import KeyGroupedTasks, plan_key_grouped
 from pyspark_lance.table.scan.plan_scan import plan_scan
 from pyspark_lance.table.scan.scan_statistics import limit_tasks
-from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.scan.scan_task import ScanTask, first_rows
 from pyspark_lance.table.scan.top_rows import TopRows
 from pyspark_lance.table.version.table_identity import PinnedVersion
 
@@ -86,5 +86,5 @@ class LanceBatchReader(ScanRows):
 
     def read_local(self) -> Iterator[pa.RecordBatch]:
         """Read the rows of all tasks in this process."""
-        for task in self._tasks():
-            yield from self._rows(task)
+        batches = (batch for task in self._tasks() for batch in self._rows(task))
+        return first_rows(self._limit, batches)

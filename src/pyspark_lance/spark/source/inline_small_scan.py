@@ -14,11 +14,12 @@ from pyspark.sql.types import StructType
 
 from pyspark_lance.cancellation import check_cancelled
 from pyspark_lance.errors import LanceError
+from pyspark_lance.predicate.tree import columns_of
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.batch_reader import LanceBatchReader
 from pyspark_lance.spark.source.read_plan import PushedDown
 from pyspark_lance.spark.source.shared_batches import stream_of
-from pyspark_lance.table.scan.plan_scan import column_width
+from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_statistics import PrunedScan
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # Each takes one or two requests to the store, one after another; tasks would run in parallel.
 _MAX_FRAGMENTS = 16
+# With a limit, the columns of a condition are read until enough rows match; few may.
+_MAX_CONDITION_BYTES = 16 << 20
 
 
 def inline_small_scan(
@@ -51,7 +54,9 @@ def inline_small_scan(
         return None
     # Without a condition, the plugin has already compared the size with the limit.
     if pushed.filter is not None and left.rows * _row_bytes(snapshot) > max_bytes:
-        return None
+        condition_bytes = left.rows * _condition_bytes(snapshot, pushed)
+        if pushed.limit is None or condition_bytes > _MAX_CONDITION_BYTES:
+            return None
     try:
         reader = LanceBatchReader(read, snapshot.pinned, columns, pushed, keep_dictionaries=True)
         return _streams(reader.read_local(), max_bytes)
@@ -115,3 +120,10 @@ def _streams(batches: Iterator[pa.RecordBatch], max_bytes: int) -> list[pa.Buffe
 def _row_bytes(snapshot: Snapshot) -> float:
     """Estimate the bytes of a whole row, as a condition may read any column."""
     return 8 + sum(column_width(field) for field in snapshot.schema.fields)
+
+
+def _condition_bytes(snapshot: Snapshot, pushed: PushedDown) -> float:
+    """Estimate the bytes of a row in the columns that the condition reads."""
+    predicate = pushed.predicate(predicate_schema(snapshot.schema))
+    names = columns_of(predicate) if predicate is not None else ()
+    return sum(column_width(field) for field in snapshot.schema.fields if field.name in names)

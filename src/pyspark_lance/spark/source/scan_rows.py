@@ -24,7 +24,7 @@ from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.messages import ScanPartition
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
-from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask, never
+from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask, first_rows, never
 from pyspark_lance.table.scan.top_rows import TopRows, run_top
 
 # The Java class CancelOnLimit makes it.
@@ -78,21 +78,9 @@ def spark_batches(
     trim_worker_overhead()
     target = arrow_schema_of(schema)
     is_enough = has_enough()
-    for batch in _at_most(limit, batches):
+    for batch in first_rows(limit, batches):
         yield to_spark_batch(batch, target, keep_dictionaries=keep_dictionaries)
         if is_enough():
-            return
-
-
-def _at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the first ``limit`` rows; all if it is None."""
-    if limit is None:
-        yield from batches
-        return
-    for batch in batches:
-        yield batch.slice(0, limit)
-        limit -= min(limit, batch.num_rows)
-        if limit == 0:
             return
 
 

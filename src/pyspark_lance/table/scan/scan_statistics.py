@@ -35,7 +35,7 @@ from pyspark_lance.table.rows.lineage import source_of
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.fragment_pruning import choose
 from pyspark_lance.table.scan.plan_scan import VARIABLE_WIDTH, column_width
-from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.scan.scan_task import MAX_LIMIT, ScanTask
 from pyspark_lance.table.version.snapshot import OWN_PREFIX, Snapshot
 
 # Maximum values of a lineage column in memory.
@@ -64,7 +64,7 @@ def prune_scan(snapshot: Snapshot, predicate: Predicate | None) -> PrunedScan:
 def limit_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
     """Truncate tasks to those that together return at least ``limit`` rows.
 
-    Filtered tasks are returned unchanged.
+    Filtered tasks are kept, each with the limit.
     """
     kept: list[ScanTask] = []
     for task in tasks:
@@ -73,6 +73,8 @@ def limit_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
         if task.predicate is None:
             first, found = _first_rows(task.slices, limit)
             task, limit = replace(task, slices=first), limit - found
+        elif limit <= MAX_LIMIT:
+            task = replace(task, limit=limit)
         kept.append(task)
     return tuple(kept)
 

@@ -208,6 +208,8 @@ _SKIP_ROWS = 8192
 _MASK_ROWS = 1 << 22
 # Smaller batches are concatenated: each costs about 0.1 ms to transfer to the JVM.
 _SMALL_BATCH_ROWS = 4096
+MAX_LIMIT: Final = _SMALL_BATCH_ROWS
+"""Rows up to which a limit changes how a task reads."""
 
 LoadDeleted: TypeAlias = Callable[[Fragment], DeletionVector | None]
 """Load the deleted rows of a fragment, if any."""
@@ -237,6 +239,8 @@ class ScanTask:
     # Whether batches may have dictionaries of strings instead of strings.
     keep_dictionaries: bool = False
     checks_text: bool = False  # Whether strings that are not UTF-8 are an error.
+    # How many of the matching rows to return, at most ``MAX_LIMIT``; None for all.
+    limit: int | None = None
 
     def __post_init__(self) -> None:
         """Convert the splits to ``Slices``."""
@@ -251,7 +255,7 @@ class ScanTask:
             self.system_columns,
             self.predicate,
             (self.stable_row_ids, self.batch_rows, self.batch_bytes),
-            (self.small, self.keep_dictionaries, self.checks_text),
+            (self.small, self.keep_dictionaries, self.checks_text, self.limit),
             self.slices,
         )
 
@@ -277,7 +281,7 @@ class ScanTask:
         access = _Access(load_deleted, has_enough, readers)
         buffered: list[pa.RecordBatch] = []
         buffered_rows = 0
-        for batch in _slices_of(self, access):
+        for batch in first_rows(self.limit, _slices_of(self, access)):
             # Wide rows make large batches with few rows.
             is_large = batch.num_rows >= _SMALL_BATCH_ROWS or batch.nbytes >= self.batch_bytes // 2
             if is_large:
@@ -297,6 +301,18 @@ class ScanTask:
                 buffered, buffered_rows = [], 0
         if buffered:
             yield from fewest_batches(buffered)
+
+
+def first_rows(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the first ``limit`` rows of batches; all if it is None."""
+    if limit is None:
+        yield from batches
+        return
+    for batch in batches:
+        yield batch.slice(0, limit)
+        limit -= min(limit, batch.num_rows)
+        if limit == 0:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +394,9 @@ class _ScanColumns:
         returned = {field.name for field in task.fields}
         # A column whose result and predicate use different parts is not read twice at once.
         is_apart = any(field.name in returned for field in task.filter_fields)
-        self.can_read_eagerly = not (self.is_lazy or is_apart or self.is_filter_sufficient)
+        self.can_read_eagerly = not (
+            self.is_lazy or is_apart or self.is_filter_sufficient or task.limit is not None
+        )
 
     @staticmethod
     def _filter_columns(
@@ -572,6 +590,10 @@ class _SplitScan:
         self, start: int, end: int, keep: NDArray[np.bool_] | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows of [start, end) where ``keep`` is set, reading windows of rows."""
+        if self._task.limit is not None and self._columns.by_data is None:
+            offsets = np.arange(start, end) if keep is None else np.flatnonzero(keep) + start
+            yield from self._sparse(offsets[: self._task.limit].astype(np.uint32))
+            return
         for first, last in _selected_spans(keep, start, end):
             if self._columns.by_data is not None:
                 yield from self._dense_tested((first, last), start, keep)
@@ -640,6 +662,7 @@ class _SplitScan:
             yield rows if everything else filter_rows(rows, matches)
             return
         offsets = offsets if everything else offsets[matches]
+        offsets = offsets[: self._task.limit]
         if columns.is_lazy or len(offsets) < _SPARSE * length:
             yield from self._take(columns.result, offsets)
             return
@@ -663,7 +686,7 @@ class _SplitScan:
                 tested = self._take(columns.filter, some)
                 matches = [matching(columns.by_data, batch) for batch in tested]
                 some = some[np.concatenate(matches)]
-            yield from self._take(columns.result, some)
+            yield from self._take(columns.result, some[: self._task.limit])
 
     def _take(
         self, columns: tuple[Sequence[Field], Sequence[str]], offsets: NDArray[np.uint32]
@@ -742,9 +765,10 @@ def _unpack_task(
     system_columns: tuple[str, ...],
     predicate: Predicate | None,
     limits: tuple[bool, int, int],
-    options: tuple[CoalesceLimits, bool, bool],
+    options: tuple[CoalesceLimits, bool, bool, int | None],
     slices: Slices,
 ) -> ScanTask:
+    small, keep_dictionaries, checks_text, limit = options
     return ScanTask(
         TableFiles(*files),
         fields,
@@ -753,5 +777,8 @@ def _unpack_task(
         predicate,
         *limits,
         slices,
-        *options,
+        small,
+        keep_dictionaries,
+        checks_text,
+        limit,
     )
