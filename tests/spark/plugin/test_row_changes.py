@@ -75,6 +75,22 @@ def test_update_reads_only_named_columns(plugin, path, name):
     assert rows == sorted(expected, key=repr)
 
 
+def test_explain_says_what_a_statement_writes(plugin, name):
+    rows = f"SELECT * FROM {name} WHERE id = 1"
+    shown = {
+        f"INSERT INTO {name} {rows}": f"append to {name}",
+        f"INSERT OVERWRITE {name} {rows}": f"overwrite of {name}",
+        f"INSERT INTO {name} REPLACE WHERE id = 1 {rows}": "replace where {",
+        f"UPDATE {name} SET m = 3": f"UPDATE of {name}, writes: [m]",
+        f"DELETE FROM {name} WHERE id * 2 > 9": f"DELETE of {name}\n",
+        f"DELETE FROM {name} WHERE id > 9": f"DeleteFromTable {name}, ",
+    }
+    for statement, text in shown.items():
+        plan = plugin.sql(f"EXPLAIN {statement}").first()[0]
+        assert text in plan
+        assert "org.pysparklance" not in plan
+
+
 def test_any_condition_can_delete(plugin, path, name):
     plugin.sql(f"DELETE FROM {name} WHERE id * 2 > 180")
     plugin.sql(f"DELETE FROM {name} WHERE id IN (SELECT id + 1 FROM range(5))")

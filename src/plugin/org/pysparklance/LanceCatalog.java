@@ -241,14 +241,14 @@ public class LanceCatalog
 
   /** Spark ignores the return value, so this throws if nothing was dropped. */
   @Override public boolean dropTable(Identifier ident) {
-    refusePath(ident, "dropped", "DELETE FROM it takes its rows, which its history keeps; to be "
-        + "rid of the table, remove the folder by the tools of its store");
+    refusePath(ident, "dropped", "DELETE FROM removes its rows, and older versions keep them; to "
+        + "remove the table, delete its folder with the tools of the store");
     return Python.drop(requestFor(ident));
   }
 
   @Override public void renameTable(Identifier from, Identifier to) {
     for (Identifier one : List.of(from, to)) {
-      refusePath(one, "renamed", "move the folder by the tools of its store");
+      refusePath(one, "renamed", "move the folder with the tools of the store");
     }
     Python.rename(requestFor(from), nameOf(to));
   }
@@ -257,7 +257,7 @@ public class LanceCatalog
   private static void refusePath(Identifier ident, String action, String hint) {
     if (isPath(ident)) {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] a table that is named "
-          + "by its path is not " + action + "\n  at: " + ident.name() + "\n  hint: " + hint);
+          + "by its path cannot be " + action + "\n  at: " + ident.name() + "\n  hint: " + hint);
     }
   }
 

@@ -53,10 +53,10 @@ public final class ClusteringColumns {
     if (isPartitioned) {
       throw new UnsupportedOperationException(
           "[LANCE_UNSUPPORTED_FEATURE] Lance tables have no partitions and no buckets; leave out "
-              + "PARTITIONED BY, CLUSTERED BY, partitionBy and bucketBy\n  hint: CLUSTER BY (…) and "
-              + "clusterBy have compact() sort the rows, and compact with splitFilesBy gives each "
-              + "value of a column files of its own, which later writes of SQL keep to and joins "
-              + "do not shuffle; for buckets that is a column such as pmod(hash(id), 16)");
+              + "PARTITIONED BY, CLUSTERED BY, partitionBy and bucketBy\n  hint: use CLUSTER BY (…) or "
+              + "clusterBy, by which compact() sorts the rows; for joins without a shuffle, run "
+              + "compact with splitFilesBy, which gives each value files of its own; for buckets, "
+              + "store a column such as pmod(hash(id), 16)");
     }
   }
 

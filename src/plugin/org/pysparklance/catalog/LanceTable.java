@@ -122,6 +122,9 @@ public class LanceTable
 
   @Override public String name() { return "lance.`" + options.getOrDefault("path", "") + "`"; }
 
+  /** As {@code EXPLAIN} shows it. */
+  @Override public String toString() { return name(); }
+
   @Override public StructType schema() { return schema; }
 
   @Override public Set<TableCapability> capabilities() {

@@ -154,6 +154,14 @@ public final class LanceRowLevelOperation implements SupportsDelta {
 
     @Override public DeltaWrite build() { return this; }
 
+    /** As {@code EXPLAIN} shows it. */
+    @Override public String toString() {
+      List<String> names = IntStream.of(assignedOrdinals(info.schema()))
+          .mapToObj(ordinal -> info.schema().apply(ordinal).name()).toList();
+      return command + " of " + table.name()
+          + (command == Command.DELETE ? "" : ", writes: " + names);
+    }
+
     /** Called when the command runs, so the scans are planned. */
     @Override public DeltaBatchWrite toBatch() {
       return new RowDeltaBatch(createPythonWrite(info), info.schema(),

@@ -67,6 +67,13 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
 
   @Override public String description() { return table.name(); }
 
+  /** As {@code EXPLAIN} shows it. */
+  @Override public String toString() {
+    return (!overwrites ? "append to "
+        : replaceWhere == null ? "overwrite of " : "replace where " + replaceWhere + " in ")
+        + table.name() + (split.isEmpty() ? "" : ", tasks by: " + split);
+  }
+
   /**
    * The columns whose values get separate files, if this write orders rows.
    *
