@@ -39,9 +39,11 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import (
     Append,
+    CreateIndex,
     Merge,
     Overwrite,
     Project,
@@ -62,6 +64,7 @@ from pyspark_lance.metafile.manifest_file import (
     load_transaction,
 )
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
+from pyspark_lance.proto import table_pb2
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.object_store import as_byte_view
@@ -771,9 +774,24 @@ def test_only_overwrite_creates_table(store):
 
 
 def test_commit_logs_operation_counts_and_attempts(store, caplog):
-    create_table(store)
+    create_table(store, 10)
     with caplog.at_level(logging.INFO, "pyspark_lance"):
         append(store, 1, 3, 4)
     (line,) = caplog.messages
     assert line.startswith("committed version 2 of ")
-    assert "Append, num_added_fragments: 2, num_added_rows: 7; attempts: 1, seconds: " in line
+    assert "Append, num_added_fragments: 2, num_added_rows: 7; rows: 17, fragments: 3, " in line
+    assert "fragments: 3, attempts: 1, seconds: " in line
+
+
+def test_commit_logs_names_of_indices(store, caplog):
+    message = table_pb2.IndexMetadata(uuid=table_pb2.Uuid(uuid=bytes(16)), name="by_id", fields=[0])
+    entry = IndexMetadata.from_bytes(message.SerializeToString())
+    with caplog.at_level(logging.INFO, "pyspark_lance"):
+        create_table(store)
+        commit(store, transaction(CreateIndex((entry,), ()), 1))
+        commit(store, transaction(CreateIndex((), (entry,)), 2))
+    assert [line.partition(": ")[2].partition(";")[0] for line in caplog.messages] == [
+        "Overwrite",
+        "CreateIndex, added indices: by_id",
+        "CreateIndex, removed indices: by_id",
+    ]

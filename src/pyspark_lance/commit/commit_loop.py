@@ -57,7 +57,7 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.operation import Delete, Restore, Update
+from pyspark_lance.format.operation import CreateIndex, Delete, Restore, Update
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.cleanup_marks import check_not_removed
 from pyspark_lance.metafile.deletion_file import read_deletion_file, write_deletion_file
@@ -174,17 +174,24 @@ def commit(
 
 
 def _log_commit(store: ObjectStore, result: CommitResult, attempts: int, seconds: float) -> None:
-    """Log the commit and its number of attempts."""
+    """Log what the commit did, what the table has now, and how often it was tried."""
     if not logger.isEnabledFor(logging.INFO):
         return
     operation = result.transaction.operation
-    metrics = operation_metrics(operation).items()
+    done = [f"{name}: {count}" for name, count in operation_metrics(operation).items() if count]
+    if isinstance(operation, CreateIndex):
+        added = {entry.name for entry in operation.new_indices}
+        removed = {entry.name for entry in operation.removed_indices} - added
+        names = {"added indices": added, "removed indices": removed}
+        done += [f"{title}: {', '.join(sorted(each))}" for title, each in names.items() if each]
+    fragments = result.manifest.fragments
     logger.info(
-        "committed version %d of %s: %s%s; attempts: %d, seconds: %.3f",
+        "committed version %d of %s: %s; rows: %d, fragments: %d, attempts: %d, seconds: %.3f",
         result.version,
         store.uri,
-        type(operation).__name__,
-        "".join(f", {name}: {count}" for name, count in metrics if count),
+        ", ".join([type(operation).__name__, *done]),
+        fragments.num_rows,
+        len(fragments),
         attempts,
         seconds,
     )

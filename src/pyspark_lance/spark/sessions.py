@@ -88,11 +88,16 @@ def describing_jobs(spark: SparkSession, method: str, uri: str) -> Iterator[None
         _method.reset(token)
 
 
+def count_tasks(num_tasks: int) -> str:
+    """Return a number of tasks with its noun."""
+    return "1 task" if num_tasks == 1 else f"{num_tasks} tasks"
+
+
 @contextmanager
 def describing_stage(spark: SparkSession, title: str, num_tasks: int) -> Iterator[None]:
     """Log a stage of a long method, and add it to the description of its jobs."""
     method = _method.get()
-    logger.info("%s: %s, %d tasks", method, title, num_tasks)
+    logger.info("%s: %s, %s", method, title, count_tasks(num_tasks))
     with _described(spark, f"{method}: {title}", instead_of=method):
         yield
 

@@ -47,7 +47,7 @@ def test_stages_of_procedures_are_logged_and_described(plugin, spark_log, tmp_pa
     plugin.sql(f"CALL lance.system.compact('{path}')").collect()
     title = f"compact of {path}: rewrite fragments"
     lines = [line for line in spark_log().splitlines() if "spark.sql.procedures" in line]
-    assert lines == [f"INFO pyspark_lance.spark.sql.procedures {title}, 1 tasks"]
+    assert lines == [f"INFO pyspark_lance.spark.sql.procedures {title}, 1 task"]
     context = plugin.sparkContext
     context._jsc.sc().listenerBus().waitUntilEmpty()
     jobs = context._jsc.sc().statusStore().jobsList(None)

@@ -38,6 +38,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.times import session_time_zone
 from pyspark_lance.spark.options.write_settings import change_settings
+from pyspark_lance.spark.sessions import count_tasks
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.sql.metadata_tables import (
     BRANCHES,
@@ -163,7 +164,7 @@ def run_procedure(request: ProcedureRequest) -> ProcedureResponse:
         # A plan after a conflict may have nothing left but the commit.
         stage = done.tasks[0].title if done.tasks else "commit"
         title = f"{request.procedure} of {line.uri}: {stage}"
-        logger.info("%s, %d tasks", title, len(done.tasks))
+        logger.info("%s, %s", title, count_tasks(len(done.tasks)))
         return ProcedureResponse(state=_pack(done), title=title)
     names = procedure.result.names
     rows = [dict(zip(names, row, strict=True)) for row in done]
