@@ -327,7 +327,7 @@ def test_table_opens_on_branch_or_version(tmp_path):
     trial.createTag("on-trial")
     tagged = LanceTable.forPath(session, path, tag="on-trial")
     assert tagged.properties() == {"owner": "trial"}
-    assert repr(tagged) == f"LanceTable('{path}/tree/trial', version=2)"
+    assert repr(tagged) == f"LanceTable('{path}', branch='trial', version=2)"
     with pytest.raises(InvalidInputError, match="delete changes the table"):
         tagged.delete()
 

@@ -204,8 +204,9 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
         self._alias = alias
 
     def __repr__(self) -> str:
+        branch = "" if self._table.branch is None else f", branch={self._table.branch!r}"
         held = "" if self._at == LATEST else f", version={self._at.version}"
-        return f"LanceTable({self._table.uri!r}{held})"
+        return f"LanceTable({self._table.root!r}{branch}{held})"
 
     def _repr_html_(self) -> str:
         """Return the HTML for notebooks: version, rows, columns, and the newest versions."""
@@ -2382,8 +2383,8 @@ class LanceTable(UnsupportedAttributes, metaclass=UnsupportedClassAttributes):
             raise InvalidInputError(
                 f"{call} changes the table, but this LanceTable is pinned to a version",
                 repr(self),
-                "LanceTable.forPath without version and tag can be changed; restore(version) makes "
-                "an old version the newest again",
+                "open the table without a version or tag to change it; restore(version) makes an "
+                "old version the newest again",
             )
 
     def _searched_table(

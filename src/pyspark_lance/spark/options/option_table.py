@@ -41,7 +41,7 @@ _PROTOCOL = "a property of Delta tables that Lance tables need not have"
 
 _HINTS = {
     # Delta
-    "ignoreChanges": "skipChangeCommits = true passes over commits that update or delete rows; "
+    "ignoreChanges": "skipChangeCommits = true skips commits that update or delete rows; "
     "readChangeFeed = true shows what they changed",
     "maxFilesPerTrigger": _PER_TRIGGER,
     "withEventTimeOrder": "a stream begins with the rows of a version; startingVersion = 0 goes "
@@ -261,7 +261,8 @@ OPTIONS = (
         "stored with the commit, in the properties of the transaction",
     ),
     Option(
-        "txnAppId", "write", "", "idempotent writes: each pair is committed at most once",
+        "txnAppId", "write", "",
+        "name and number of a write; a number that is not above the name's last one is skipped",
     ),
     Option("txnVersion", "write", "", ""),
     Option(

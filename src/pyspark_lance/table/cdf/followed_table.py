@@ -340,8 +340,8 @@ class FollowedTable:
             f"version {step.commit.version} {what}; without readChangeFeed a stream shows only "
             "rows that are added",
             where=self.table.uri,
-            hint="readChangeFeed = true shows all changes, skipChangeCommits = true passes over "
-            "such commits, ignoreDeletes = true over those that only delete",
+            hint="readChangeFeed = true shows all changes, skipChangeCommits = true skips such "
+            "commits, ignoreDeletes = true skips those that only delete",
         )
 
 

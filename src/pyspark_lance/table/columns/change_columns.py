@@ -680,6 +680,6 @@ def _check_column(schema: LanceSchema, name: str, where: str) -> Field:
         raise InvalidInputError(
             f"column {name!r} of the primary key may be null",
             where,
-            f"changeColumn({name!r}, nullable=False) of LanceTable first; SQL cannot do that",
+            f"call LanceTable.changeColumn({name!r}, nullable=False) first; SQL cannot do it",
         )
     return field

@@ -154,7 +154,7 @@ def check_kind(kind: str, kinds: Sequence[str]) -> None:
     if kind in KEPT_KINDS:
         raise UnsupportedFeatureError(
             f"indices of the kind {kind} cannot be built here",
-            hint=f"those of Lance stay valid, unused; use one of {', '.join(kinds)}",
+            hint=f"use one of {', '.join(kinds)}; one that Lance built stays valid, but unused",
         )
     if kind not in kinds:
         raise InvalidInputError(
