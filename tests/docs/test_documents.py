@@ -153,6 +153,12 @@ def test_links_between_documents_resolve(page):
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", _PAGES, ids=[str(page.relative_to(ROOT)) for page in _PAGES])
+def test_code_lines_fit_the_page(page):
+    blocks = blocks_of(page.read_text())
+    assert [line for one in blocks for line in one.code.splitlines() if len(line) > 104] == []
+
+
 def test_generated_tables_in_documents_equal_code():
     from pyspark_lance.errors import errors_as_markdown, reasons_as_markdown
     from pyspark_lance.format.feature_flags import flags_as_markdown

@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 from browser import browser, chromium
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 WIDTH = 1400
+PHONE_WIDTH = 390
 # The appendix of the format has lines of 170 characters, which are wrapped there.
 _PAGES = """
 (() => {
@@ -46,6 +47,30 @@ _PAGES = """
     wide: cut(document.documentElement),
   };
 })()
+"""
+
+# What the search shows first, once its worker has answered.
+_FIRST_RESULT = """
+new Promise((resolve) => {
+  const look = () => {
+    const first = document.querySelector(".md-search-result__list a.md-search-result__link");
+    const count = document.querySelector(".md-search-result__meta").textContent;
+    if (first) resolve(first.pathname);
+    else if (/^No /.test(count.trim())) resolve(null);
+    else setTimeout(look, 20);
+  };
+  look();
+})
+"""
+# Elements that reach beyond the right edge, unless an element around them scrolls.
+_WIDE = """
+[...document.querySelectorAll("article *")].filter((element) => {
+  const right = element.getBoundingClientRect().right;
+  if (right <= document.documentElement.clientWidth + 1) return false;
+  for (let outer = element; outer; outer = outer.parentElement)
+    if (["auto", "scroll", "hidden"].includes(getComputedStyle(outer).overflowX)) return false;
+  return true;
+}).map((element) => `${element.tagName}: ${element.textContent.trim().slice(0, 60)}`)
 """
 
 
@@ -206,3 +231,26 @@ def test_pages_are_complete_and_load_nothing_external(site, address, tab):
             wrong[name] = found
     assert wrong == {}
     assert count >= 4
+
+
+@pytest.mark.slow
+def test_search_in_browser_shows_pages_first(address, tab):
+    wrong = {}
+    for asked, page in _SEARCHED.items():
+        tab.open(f"{address}/index.html?q={quote(asked)}", WIDTH)
+        found = tab.evaluate(_FIRST_RESULT)
+        if found != f"/{page}.html":
+            wrong[asked] = found
+    assert wrong == {}
+
+
+@pytest.mark.slow
+def test_pages_fit_a_phone(site, address, tab):
+    wrong: dict[str, object] = {}
+    for name in pages(site):
+        tab.open(f"{address}/{name}", PHONE_WIDTH)
+        if found := tab.evaluate(_WIDE):
+            wrong[name] = found
+        elif tab.evaluate(_PAGES)["wide"]:
+            wrong[name] = "scrolls"
+    assert wrong == {}
