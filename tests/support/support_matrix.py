@@ -240,18 +240,17 @@ def cell(session, place: str, statement: Statement, folder: str) -> str:
     except _REFUSALS:
         return NO
     stays = verb in _CHANGING and before is not None and table.version() == before
-    try:
-        if statement.query is not None:
-            rows = answer(session, statement.query, table)
-        if statement.is_answered_by(rows) and not stays:
-            return YES
-        if place == "view" and verb in _CHANGING and not stays:
-            make_view(session, table)
-            rows = answer(session, statement.query, table)
-            if statement.is_answered_by(rows):
-                return LATER
-    except _REFUSALS as error:
-        rows = str(error).splitlines()[:1]
+    for good in (YES, LATER):
+        try:
+            if statement.query is not None:
+                rows = answer(session, statement.query, table)
+            if statement.is_answered_by(rows) and not stays:
+                return good
+        except _REFUSALS as error:
+            rows = str(error).splitlines()[:1]
+        if place != "view" or verb not in _CHANGING or stays:
+            break
+        make_view(session, table)
     is_entry = verb in _OF_CATALOG and (stays or verb not in _CHANGING)
     return ENTRY if is_entry else f"wrong: {rows}"
 

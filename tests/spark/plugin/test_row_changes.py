@@ -284,6 +284,15 @@ def test_command_reruns_only_for_rows_in_scanned_range(
     assert read_version == runs
 
 
+def test_evolving_merge_into_view_is_refused(plugin, path, name):
+    plugin.read.format("lance").load(path).createOrReplaceTempView("evolving")
+    merge = f"INTO evolving t USING (SELECT *, 5 AS n FROM {name} WHERE id < 2) s ON t.id = s.id"
+    merge += " WHEN MATCHED THEN UPDATE SET *"
+    with pytest.raises(UnsupportedOperationException, match=f"table itself, {name}"):
+        plugin.sql(f"MERGE WITH SCHEMA EVOLUTION {merge}")
+    assert lance.dataset(path).version == 1
+
+
 @pytest.mark.parametrize("view", ["of a DataFrame", "USING", "AS SELECT *"])
 def test_view_of_whole_table_can_be_changed(plugin, path, view):
     plugin.sql("SELECT id, 0L AS n FROM range(5)").write.format("lance").save(path)

@@ -1,7 +1,9 @@
 package org.pysparklance.rules;
 
 import java.util.List;
+import org.apache.spark.sql.catalyst.analysis.EliminateSubqueryAliases;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -11,7 +13,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Lets {@code UPDATE}, {@code DELETE} and {@code MERGE} change the table of a plain view, which
- * Spark only resolves below aliases, and explains the error for other views.
+ * Spark only resolves below aliases, and explains the error for other views. A view lacks the
+ * capability to add columns, without which Spark would leave out new ones silently.
  */
 public final class ResolveViewTargets extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
@@ -20,9 +23,19 @@ public final class ResolveViewTargets extends Rule<LogicalPlan> {
     if (table == target) {
       return plan;
     }
+    if (plan instanceof MergeIntoTable merge && merge.withSchemaEvolution()) {
+      throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] MERGE WITH SCHEMA "
+          + "EVOLUTION adds no columns to the table of a view\n  hint: merge into the table itself, "
+          + tableOf(table));
+    }
     List<LogicalPlan> children = CollectionConverters.asJava(plan.children()).stream()
         .map(child -> child == target ? table : child).toList();
     return (LogicalPlan) plan.withNewChildren(Seqs.from(children));
+  }
+
+  private static String tableOf(LogicalPlan plan) {
+    return EliminateSubqueryAliases.apply(plan) instanceof DataSourceV2Relation relation
+        ? relation.table().name() : plan.toString();
   }
 
   private static LogicalPlan removeViews(LogicalPlan plan) {
