@@ -1,9 +1,9 @@
-"""What changed, and only that: totals and vectors that keep up with a table.
+"""Keep totals and vectors up to date by the change feed of a table, without reading all rows.
 
     python examples/change_feed.py [folder]
 
-Flights out of New York are corrected and cancelled. The totals of each carrier follow by the
-differences alone, and the vectors of texts are computed again only where a text changed.
+Flights out of New York are corrected and cancelled. The totals of each carrier are updated by the
+changes alone, and vectors are computed again only for texts that changed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ TOTALS = "carrier string, flights bigint, delay double, least double, most doubl
 
 
 def refresh_totals(flights: LanceTable, totals: LanceTable) -> list[str]:
-    """Brings count, sum, minimum and maximum of each carrier's delays up to date.
+    """Update count, sum, minimum and maximum of each carrier's delays.
 
-    Counts and sums change by what came and went. A minimum or maximum is looked for again only
-    where the row that had it went. One commit, which also keeps how far the changes were read.
+    Counts and sums change by the rows that were inserted and deleted. A minimum or maximum is
+    looked up again only if the row that had it is gone. The same commit records how far the
+    changes were read.
 
     Returns:
         The carriers whose flights were looked at again.

@@ -1,8 +1,8 @@
-"""A table that follows another one, and one that keeps all that was: both by a stream of changes.
+"""Keep a copy of a table, and a full history of its rows, up to date by a stream of its changes.
 
     python examples/follow_a_table.py [folder]
 
-Each batch of the stream becomes one version of each table, also when it runs again after a crash.
+Each batch of the stream becomes one version of each table, even if it runs again after a crash.
 """
 
 from __future__ import annotations

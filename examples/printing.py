@@ -1,4 +1,4 @@
-"""How the examples tell what happened: headings, figures, and the rows that show it."""
+"""Print headings, figures and rows of the examples."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ BOLD, DIM, GREEN, PLAIN = (
 
 
 def step(title: str) -> None:
-    """Prints a heading."""
+    """Print a heading."""
     print(f"\n{BOLD}{title}{PLAIN}")
 
 
 def show(label: str, value: object) -> None:
-    """Prints one figure."""
+    """Print one figure."""
     print(f"  {label:<58} {GREEN}{value}{PLAIN}")
 
 
 def rows(frame: DataFrame, limit: int = 5) -> None:
-    """Prints a few rows, indented."""
+    """Print a few rows, indented."""
     for row in frame.limit(limit).collect():
         cells = (f"{name}={_short(value)}" for name, value in row.asDict().items())
         print(f"  {DIM}{'  '.join(cells)}{PLAIN}")

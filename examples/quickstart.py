@@ -27,7 +27,7 @@ What to try next:
   pyspark-lance info {flights} --plot flights.svg
                                     a picture of the versions
   python -m pyspark_lance.plugin install
-                                    the fast way in all sessions"""
+                                    a faster start of Spark's Python processes"""
 KEEP = """
   pyspark-lance quickstart FOLDER   run it again, and keep the table"""
 # Where there is a clone.

@@ -1,4 +1,4 @@
-"""Documents found by their words, by their meaning and by both; what changes is embedded again.
+"""Find documents by their words, by their meaning and by both; embed again only what changed.
 
     pip install "pyspark-lance[text]"; python examples/search_documents.py [folder]
 

@@ -25,7 +25,7 @@ def show_in_notebooks(kind: _C) -> _C:
 
     Examples:
         >>> from dataclasses import dataclass
-        >>> @shown_in_notebooks
+        >>> @show_in_notebooks
         ... @dataclass(frozen=True)
         ... class Counts:
         ...     version: int
@@ -94,7 +94,7 @@ def _format_value(value: object) -> str:
     if isinstance(value, (list, tuple, set, frozenset)):
         shown = [_format_value(one) for one in list(value)[:_MAX_ITEMS]]
         more = [f"… {len(value) - _MAX_ITEMS} more"] if len(value) > _MAX_ITEMS else []
-        return "<br>".join([*shown, *more])
+        return "<br>".join([*shown, *more]) if value else "none"
     if isinstance(value, bool) or value is None:
         return "" if value is None else str(value).lower()
     if isinstance(value, int):

@@ -43,6 +43,11 @@ class Shown(HTMLParser):
         self.texts.append(data)
 
 
+def test_details_say_none_of_empty_collections():
+    shown = Shown(details_as_html("Result", {"version": None, "findings": (), "files": {}}))
+    assert shown.texts == ["Result", "findings", "none", "files", "none"]
+
+
 def test_table_html_shows_newest_versions(tmp_path):
     path = str(tmp_path / "t")
     for start in range(0, 60, 10):
