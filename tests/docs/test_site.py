@@ -199,6 +199,13 @@ def test_search_finds_words_at_their_pages(site):
     assert wrong == {}
 
 
+def test_pages_are_titled_by_their_headings(site):
+    for page in sorted((ROOT / "docs" / "recipes").glob("*.md")):
+        html = (site / "recipes" / f"{page.stem}.html").read_text()
+        (heading,) = re.findall(r"^# (.+)$", page.read_text(), re.MULTILINE)[:1]
+        assert f"<title>{heading} - " in html
+
+
 def test_reference_lists_methods_under_imported_names(site):
     html = (site / "api.html").read_text()
     names = set(re.findall(r'id="(pyspark_lance\.[\w.]+)"', html))
