@@ -10,7 +10,8 @@ builds by either side, since both learn by chance.
 
 With --indices: vector indices that we make next to pylance's of the same parameters, each made in
 a process of its own, ours as one executor would: processor seconds, memory, and how many of the
-10 nearest rows pylance finds by them.
+10 nearest rows pylance finds by them. Then single queries of indices of all kinds, made by pylance:
+processor milliseconds of both, in one process, with warm and cold caches, and recall.
 """
 
 from __future__ import annotations
@@ -32,22 +33,36 @@ import numpy as np
 import pyarrow as pa
 from harness import (
     cost_with_memory,
+    fastest_of_each,
     in_child,
     print_table,
     run,
     scratch,
     start_session,
+    timed,
     write_by_pylance,
 )
 
 from pyspark_lance import LanceTable
+from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.index_build.vector_build import (
     VectorIndexRequest,
     create_vector_index,
     parse_kind,
 )
+from pyspark_lance.table.nearest import live_rows
 from pyspark_lance.table.nearest.exact_search import ExactSearch
-from pyspark_lance.table.nearest.vectors import Metric
+from pyspark_lance.table.nearest.ivf_search import metric_and_segments
+from pyspark_lance.table.nearest.search_plan import (
+    NearestRequest,
+    VectorSearch,
+    merge_matches,
+    plan_nearest,
+    read_found,
+)
+from pyspark_lance.table.nearest.vectors import Metric, parse_queries, vector_column
+from pyspark_lance.table.scan.plan_scan import project
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
 K = 10
@@ -144,8 +159,94 @@ def recall(path: str, queries: np.ndarray, best: np.ndarray, **nearest: int) -> 
     return hits / best.size
 
 
+SEARCHED_KINDS = (
+    "IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_PQ", "IVF_HNSW_SQ",
+)  # fmt: skip
+REPEATS = 7
+# Queries that find cold caches, each in a table that is opened again.
+COLD = 10
+
+
+def search_ours(snapshot: Snapshot, query: np.ndarray) -> list[int]:
+    """Search one query by an index, as a task of Spark does."""
+    column = vector_column(snapshot.schema, "vector")
+    metric, segments = metric_and_segments(snapshot, column, None)
+    asked, _ = parse_queries(query, column, metric)
+    columns = project(snapshot.schema, ["id"])
+    request = NearestRequest(column, metric, K, None, columns, (), segments)
+    plan = plan_nearest(snapshot, request)
+    parts = [VectorSearch((task,), asked).run() for task in plan.tasks]
+    found = merge_matches(plan.merge, parts, asked)
+    return [one for _, rows in read_found(plan.fetch, found) for one in rows.column(0).to_pylist()]
+
+
+def search_theirs(dataset: lance.LanceDataset, query: np.ndarray) -> list[int]:
+    nearest = {"column": "vector", "q": query, "k": K}
+    return dataset.to_table(columns=["id", "_distance"], nearest=nearest)["id"].to_pylist()
+
+
+def time_single_queries(
+    path: str, queries: np.ndarray, best: np.ndarray
+) -> dict[str, tuple[float, ...]]:
+    """Return milliseconds of warm and cold queries, and recall, of both."""
+    engines = {
+        "ours": (lambda: Snapshot.open(Table(path)), search_ours),
+        "pylance": (lambda: lance.dataset(path, session=lance.Session()), search_theirs),
+    }
+    found = {}
+    opened = {name: engine[0]() for name, engine in engines.items()}
+    works = [
+        lambda known=opened[name], search=engine[1]: [search(known, one) for one in queries]
+        for name, engine in engines.items()
+    ]
+    warm = fastest_of_each(works, REPEATS)
+    for (name, (opens, search)), cost in zip(engines.items(), warm, strict=True):
+        kept, live_rows._kept_partitions = live_rows._kept_partitions, RecentlyUsed(0, lambda _: 1)
+        cold = [
+            timed(lambda query=query, opens=opens, search=search: search(opens(), query))[
+                0
+            ].processor
+            for query in queries[:COLD]
+        ]
+        live_rows._kept_partitions = kept
+        hits = sum(
+            len(np.intersect1d(search(opened[name], query), own))
+            for query, own in zip(queries, best, strict=True)
+        )
+        found[name] = (1e3 * cost.processor / len(queries), 1e3 * float(np.median(cold)),
+                       hits / best.size)  # fmt: skip
+    return found
+
+
+def print_searches(
+    rows: int, width: int, metric: str, plain: str, queries: np.ndarray, best: np.ndarray
+) -> None:
+    """Print what single queries of each kind of index take, each in a process of its own."""
+    partitions, parts = max(1, rows // 4000), max(1, width // 8)
+    path, found = f"{plain}-searched", []
+    for kind in SEARCHED_KINDS:
+        shutil.copytree(plain, path)
+        more = {"num_sub_vectors": parts} if kind.endswith("PQ") else {}
+        make = lance.dataset(path).create_index
+        make("vector", kind, metric=metric, num_partitions=partitions, **more)
+        of = in_child(time_single_queries, path, queries, best)
+        (warm, cold, share), (warm_theirs, cold_theirs, share_theirs) = of["ours"], of["pylance"]
+        found.append(
+            (kind, warm, warm_theirs, warm / warm_theirs, cold, cold_theirs, cold / cold_theirs,
+             f"{share:.3f}", f"{share_theirs:.3f}")
+        )  # fmt: skip
+        shutil.rmtree(path)
+    header = ("index", "warm", "pylance's", "ratio", "cold", "pylance's", "ratio", "recall",
+              "pylance's")  # fmt: skip
+    title = (
+        f"{metric}: processor ms of a query, {rows:,} rows of {width} floats, "
+        f"{partitions} partitions, the default number of probes"
+    )
+    print_table(title, header, found)
+
+
 def print_indices(rows: int, width: int, metrics: tuple) -> None:
-    """Print one table for each metric."""
+    """Print two tables for each metric: builds, and single queries."""
     vectors, queries = groups(rows, width, 100)
     partitions, parts = max(1, rows // 4000), max(1, width // 8)
     with scratch() as folder:
@@ -176,6 +277,7 @@ def print_indices(rows: int, width: int, metrics: tuple) -> None:
                 f"{parts} sub-vectors; recall of {K} nearest"
             )
             print_table(title, header, found)
+            print_searches(rows, width, metric, plain, queries, best)
 
 
 # Targets -------------------------------------------------------------------------------------

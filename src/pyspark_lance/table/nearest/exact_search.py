@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.table.nearest.vectors import Metric
+from pyspark_lance.table.nearest.vectors import Metric, is_usual
 
 QUERIES_OF_BLOCK: Final = 1024
 # Larger blocks would exceed the caches while products are compared.
@@ -47,9 +47,7 @@ class ExactSearch:
         self._queries = queries.astype(np.float64)
         self._work = np.float64 if queries.dtype == np.float64 else np.float32
         count, width = queries.shape
-        # Maximum rounding error of a dot product, relative to the squared lengths.
-        self._slack = float(4 * width + 64) * float(np.finfo(self._work).eps) / 2
-        self._largest = 1e300 if self._work is np.float64 else 1e30
+        self._slack = product_slack(width, self._work)
         cached_rows = max(256, _CACHED_NUMBERS // (width + 1))
         self._rows_of_block = cached_rows if count < _SMALL_QUERY_COUNT else _ROWS_OF_BLOCK
         self._rows: _Floats = np.empty((self._rows_of_block, width + 1), self._work)
@@ -88,9 +86,7 @@ class ExactSearch:
         with np.errstate(over="ignore", invalid="ignore"):
             rows[:] = block.vectors
             squares = np.einsum("ij,ij->i", rows, rows)
-            usual = squares <= self._largest
-            if self._metric is Metric.COSINE:
-                usual &= squares >= 1 / self._largest
+            usual = is_usual(squares, self._metric, self._work)
         if not usual.all():
             self._add_unusual(block.at(~usual))
             block = block.at(usual)
@@ -113,9 +109,8 @@ class ExactSearch:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             moved = self._queries - centre
             squares = np.einsum("ij,ij->i", moved, moved)
-            usual = squares <= self._largest
+            usual = is_usual(squares, self._metric, self._work)
             if self._metric is Metric.COSINE:
-                usual &= squares >= 1 / self._largest
                 moved, squares = moved / np.sqrt(squares)[:, None], np.ones(len(squares))
             factors = np.empty((len(moved), moved.shape[1] + 1), self._work)
             if self._metric is Metric.L2:
@@ -292,10 +287,15 @@ class _PreparedQueries:
         self.unusual = unusual
 
 
+def product_slack(width: int, work: type[np.floating[Any]]) -> float:
+    """Return the maximum rounding error of a dot product, relative to the squared lengths."""
+    return float(4 * width + 64) * float(np.finfo(work).eps) / 2
+
+
 def exact_distances(queries: _Floats, rows: _Floats, metric: Metric) -> NDArray[np.float32]:
     """Return the distances of query i and row i; NaN where undefined.
 
-    ``queries``: float64, shape (n, d); ``rows``: any floats, shape (n, d).
+    ``queries``: float64, shape (n, d), or (1, d) for all rows; ``rows``: any floats, shape (n, d).
     """
     with np.errstate(all="ignore"):
         rows = rows.astype(np.float64)

@@ -25,6 +25,15 @@ from pyspark_lance.table.nearest.exact_search import (
     concat_found,
     nearest_of,
 )
+from pyspark_lance.table.nearest.few_queries import (
+    FewQueries,
+    QueryVector,
+    can_estimate,
+    code_words,
+    pq_distances,
+    query_levels,
+    rabit_terms,
+)
 from pyspark_lance.table.nearest.ivf_file import (
     NEWEST_VERSION,
     VECTOR_DETAILS,
@@ -33,8 +42,8 @@ from pyspark_lance.table.nearest.ivf_file import (
     open_ivf,
 )
 from pyspark_lance.table.nearest.live_rows import MatchingScan, PartitionRows, SegmentRows
-from pyspark_lance.table.nearest.rabit import RabitRows, compute_products, rabit_distances, rotate
-from pyspark_lance.table.nearest.vectors import Metric, Queries, width_of
+from pyspark_lance.table.nearest.rabit import rabit_distances, rotate
+from pyspark_lance.table.nearest.vectors import EXACT_NUMBERS, Metric, Queries, width_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -79,13 +88,11 @@ def first_probes(distances: NDArray[np.floating[Any]], metric: Metric, k: int) -
 # Maximum queries, and centroid distances, that are processed together.
 _QUERIES_AT_ONCE: Final = 1 << 12
 _CENTROID_DISTANCES: Final = 1 << 21
-# Minimum queries of a partition for which decoding its codes to vectors is worthwhile.
+# Minimum queries of a partition that are compared with its rows by products of matrices.
 _SMALL_QUERY_COUNT: Final = 8
 _DECODED_NUMBERS: Final = 1 << 22
 # Maximum distances in memory.
 _DISTANCES: Final = 1 << 22
-# Sums of so many products of two bytes are exact in single precision.
-_EXACT_NUMBERS: Final = (1 << 24) // (255 * 255 * 2)
 # Maximum pending rows, in addition to the best so far.
 _MAX_WAITING: Final = 1 << 18
 
@@ -193,7 +200,15 @@ class _SegmentSearch:
         by_partition = np.argsort(partitions, kind="stable")
         numbers, firsts = np.unique(partitions[by_partition], return_index=True)
         groups = np.split(queries[by_partition], firsts[1:])
+        few = FewQueries(self._segment, self._rows, self._task.k)
         for number, group in zip(numbers.tolist(), groups, strict=True):
+            if not self._segment.lengths[number]:
+                continue
+            if len(group) < _SMALL_QUERY_COUNT:
+                some, group = self._with_estimates(number, group, vectors, directed)
+                yield from few.add(number, self._rows.partition(number), some)
+            if not len(group):
+                continue
             rows = self._rows.read(number)
             if not len(rows.row_ids):
                 continue
@@ -204,10 +219,24 @@ class _SegmentSearch:
                 continue
             step = max(1, _DISTANCES // len(rows.row_ids))
             for first in range(0, len(group), step):
-                some = group[first : first + step]
-                distances = self._distances(rows, directed, vectors, some, number)
-                for query, own in zip(some.tolist(), distances, strict=True):
+                some_of = group[first : first + step]
+                distances = self._distances(rows, directed, vectors, some_of, number)
+                for query, own in zip(some_of.tolist(), distances, strict=True):
                     yield _nearest_rows(query, own, rows, self._task.k)
+        yield from few.finish()
+
+    def _with_estimates(
+        self, number: int, group: NDArray[np.intp], vectors: _Floats, directed: _Floats
+    ) -> tuple[dict[int, QueryVector], NDArray[np.intp]]:
+        """Divide queries into those whose distances are estimated, and all others."""
+        partition, some, left = self._rows.partition(number), {}, []
+        for query in group.tolist():
+            if can_estimate(self._segment, partition, directed[query]):
+                rotated = self._rotated[query] if self._segment.rabit is not None else None
+                some[query] = QueryVector(vectors[query], directed[query], rotated)
+            else:
+                left.append(query)
+        return some, np.array(left, np.intp)
 
     def _distances(
         self, rows: PartitionRows, directed: _Floats, vectors: _Floats, some: NDArray[np.intp],
@@ -215,36 +244,17 @@ class _SegmentSearch:
     ) -> Iterable[NDArray[np.float32]]:  # fmt: skip
         """Yield for each of some queries the distances of all rows of a partition."""
         if rows.rabit is not None:
-            return self._rabit_distances(rows.rabit, directed, some, number)
+            assert self._segment.rabit is not None
+            scale, added = rabit_terms(self._segment, directed[some], number)
+            return rabit_distances(
+                self._segment.rabit, rows.rabit, self._rotated[some], added, scale
+            )
         codes, directed, queries = rows.stored, directed[some], vectors[some]
         if self._segment.kind is IvfKind.SQ:
             return self._sq_distances(codes, directed, queries)
-        if len(queries) < _SMALL_QUERY_COUNT or len(codes) * queries.shape[1] > _DECODED_NUMBERS:
-            return self._pq_distances(codes, directed, number)
+        if len(codes) * queries.shape[1] > _DECODED_NUMBERS:
+            return (pq_distances(self._segment, codes, query, number) for query in directed)
         return self._pq_products(codes, directed, number)
-
-    def _rabit_distances(
-        self, rows: RabitRows, directed: _Floats, some: NDArray[np.intp], number: int
-    ) -> Iterator[NDArray[np.float32]]:
-        """Yield for each query the distances of all rows, by signs and further bits."""
-        assert self._segment.rabit is not None
-        queries = directed[some].astype(np.float64)
-        centroid = self._segment.centroids[number].astype(np.float64)
-        scale = np.ones(len(some))
-        if self._segment.metric is Metric.DOT:
-            products = queries @ centroid
-            scale = products / (centroid @ centroid or 1)
-            added = 1 - products - scale
-        else:
-            added = np.square(queries - centroid).sum(axis=1)
-        return rabit_distances(self._segment.rabit, rows, self._rotated[some], added, scale)
-
-    def _words(self, codes: NDArray[np.uint8], parts: int, words: int) -> NDArray[np.uint8]:
-        """Return the codeword of each sub-vector of rows; shape (parts, n)."""
-        by_part = codes.T
-        if words == 16:  # two codes per byte, lower half first
-            return np.stack([by_part & 15, by_part >> 4], 1).reshape(parts, -1)
-        return by_part
 
     def _pq_products(
         self, codes: NDArray[np.uint8], queries: _Floats, number: int
@@ -254,7 +264,7 @@ class _SegmentSearch:
         assert book is not None
         parts, words, width = book.shape
         rows = np.empty((len(codes), parts * width))
-        for part, own in enumerate(self._words(codes, parts, words)):
+        for part, own in enumerate(code_words(codes, parts, words)):
             rows[:, part * width : (part + 1) * width] = book[part][own]
         if self._segment.metric is Metric.DOT:
             return (1 - queries.astype(np.float64) @ rows.T).astype(np.float32)
@@ -262,27 +272,6 @@ class _SegmentSearch:
         squares = np.einsum("ij,ij->i", rows, rows) - 2 * (moved @ rows.T)
         squares += np.einsum("ij,ij->i", moved, moved)[:, None]
         return np.maximum(squares, 0).astype(np.float32)
-
-    def _pq_distances(
-        self, codes: NDArray[np.uint8], queries: _Floats, number: int
-    ) -> Iterator[NDArray[np.float32]]:
-        """Yield for each query the distances of all rows, by lookup tables of codes."""
-        book = self._segment.codebook
-        assert book is not None
-        parts, words, _ = book.shape
-        by_part = self._words(codes, parts, words)
-        for query in queries:
-            if self._segment.metric is Metric.DOT:
-                own = query.astype(np.float32).reshape(parts, -1)
-                table = 1 - np.einsum("mkd,md->mk", book, own)
-            else:
-                moved = query - self._segment.centroids[number]
-                own = moved.astype(np.float32).reshape(parts, 1, -1)
-                table = ((book - own) ** 2).sum(-1)
-            distances = np.zeros(by_part.shape[1], np.float32)
-            for of_part, own_words in zip(table, by_part, strict=True):
-                distances += of_part[own_words]
-            yield distances - (parts - 1) if self._segment.metric is Metric.DOT else distances
 
     def _sq_distances(
         self, codes: NDArray[np.uint8], directed: _Floats, queries: _Floats
@@ -295,12 +284,12 @@ class _SegmentSearch:
             exact = queries.astype(np.float64)
             products = low * exact.sum(axis=1)[:, None] + step * (exact @ levels.T)
             return (1 - products).astype(np.float32)
-        own = np.trunc(np.clip((directed.astype(np.float64) - low) / step, 0, 255))
+        own = query_levels(self._segment, directed)
         squares = np.einsum("ij,ij->i", own, own)[:, None] + np.zeros((1, len(codes)))
-        for first in range(0, codes.shape[1], _EXACT_NUMBERS):
-            part = slice(first, first + _EXACT_NUMBERS)
+        for first in range(0, codes.shape[1], EXACT_NUMBERS):
+            part = slice(first, first + EXACT_NUMBERS)
             levels, wanted = codes[:, part].astype(np.float32), own[:, part].astype(np.float32)
-            squares += np.einsum("ij,ij->i", levels, levels) - 2 * compute_products(wanted, levels)
+            squares += np.einsum("ij,ij->i", levels, levels) - 2 * (wanted @ levels.T)
         return (squares * step * step).astype(np.float32)
 
 

@@ -20,7 +20,7 @@ from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.nearest.ivf_file import ROWS_FILE, IvfKind, IvfSegment
 from pyspark_lance.table.nearest.rabit import RabitRows, rows_of
-from pyspark_lance.table.nearest.vectors import matrix_of
+from pyspark_lance.table.nearest.vectors import is_usual, matrix_of, row_squares
 from pyspark_lance.table.rows.fragment_reader import row_ids_of
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.deletion_vectors import confirm_row_count, load_deletion_vector
@@ -192,23 +192,27 @@ class PartitionRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Partition:
+class Partition:
     """All rows of a partition, also deleted ones, as in ``PartitionRows``."""
 
     row_ids: NDArray[np.uint64]
     stored: NDArray[Any]
     rabit: RabitRows | None = None
+    # Squared lengths of vectors, or of levels, shape (n,). None of other codes, and if products
+    # with one of the vectors have no bounded error.
+    squares: NDArray[np.floating[Any]] | None = None
 
     @property
     def nbytes(self) -> int:
         """About how much memory they take."""
         codes = 0 if self.rabit is None else self.rabit.nbytes
-        return int(self.row_ids.nbytes + self.stored.nbytes + codes) + _ENTRY_BYTES
+        squares = 0 if self.squares is None else self.squares.nbytes
+        return int(self.row_ids.nbytes + self.stored.nbytes + codes + squares) + _ENTRY_BYTES
 
 
 # Partitions of vector indices that were searched last, of all searches of the process.
 _KEPT_PARTITION_BYTES: Final = 128 << 20
-_kept_partitions: Final[RecentlyUsed[_Partition]] = RecentlyUsed(
+_kept_partitions: Final[RecentlyUsed[Partition]] = RecentlyUsed(
     _KEPT_PARTITION_BYTES, lambda found: found.nbytes
 )
 
@@ -243,7 +247,7 @@ class SegmentRows:
         if not self._segment.lengths[number]:
             nothing = np.empty(0, np.uint64)
             return PartitionRows(nothing, nothing, _NO_CODES)
-        every = self._partition(number)
+        every = self.partition(number)
         addresses, is_live = self._live.addresses_of(every.row_ids)
         if is_live.all():
             return PartitionRows(every.row_ids, addresses, every.stored, every.rabit)
@@ -255,7 +259,14 @@ class SegmentRows:
         stored = every.stored[is_live] if is_by_row else every.stored.T[:, is_live].T
         return PartitionRows(*kept, stored)
 
-    def _partition(self, number: int) -> _Partition:
+    def addresses_of(
+        self, row_ids: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        """Return the addresses of rows of partitions, and which of them count."""
+        return self._live.addresses_of(row_ids)
+
+    def partition(self, number: int) -> Partition:
+        """Read all rows of a partition, also deleted ones and those that do not match."""
         key = self._segment.entry.uuid, number
         found = _kept_partitions.get(key) if self._is_cached else None
         if found is None:
@@ -264,7 +275,7 @@ class SegmentRows:
                 _kept_partitions.put(key, found)
         return found
 
-    def _read_partition(self, number: int) -> _Partition:
+    def _read_partition(self, number: int) -> Partition:
         start, length = int(self._segment.starts[number]), int(self._segment.lengths[number])
         reader = self._file.reader
         kinds = (_ROW_ID, *self._segment.columns)
@@ -273,8 +284,19 @@ class SegmentRows:
         names = batch.schema.names
         row_ids = plain_numbers(batch.column(names.index(_ROW_ID)))
         if self._segment.rabit is not None:
-            return _Partition(row_ids, _NO_CODES, rows_of(self._segment.rabit, batch))
-        return _Partition(row_ids, self._values(batch.column(names.index(str(self._segment.kind)))))
+            return Partition(row_ids, _NO_CODES, rows_of(self._segment.rabit, batch))
+        stored = self._values(batch.column(names.index(str(self._segment.kind))))
+        return Partition(row_ids, stored, squares=self._squares(stored))
+
+    def _squares(self, stored: NDArray[Any]) -> NDArray[np.floating[Any]] | None:
+        if self._segment.kind is IvfKind.SQ:
+            return row_squares(stored, np.float64)
+        if self._segment.kind is not IvfKind.FLAT:
+            return None
+        work = np.float64 if stored.dtype == np.float64 else np.float32
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = row_squares(stored, work)
+        return squares if is_usual(squares, self._segment.metric, work).all() else None
 
     def _values(self, stored: pa.Array) -> NDArray[Any]:
         if self._segment.kind is IvfKind.FLAT:

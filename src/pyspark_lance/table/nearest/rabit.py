@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.table.nearest.vectors import row_products
 
 _Floats = NDArray[np.floating[Any]]
 _Bytes = NDArray[np.uint8]
@@ -35,7 +36,7 @@ _ROW_OF_BYTE: Final = np.array([0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7
 _BLOCK: Final = 64
 _RUN: Final = 16
 _STEPS: Final = np.float32(255)
-_DECODED_NUMBERS: Final = 1 << 22
+_BYTE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,8 @@ class RabitRows:
     """Codes of some rows of a partition; all arrays have a first axis of rows."""
 
     signs: _Bytes  # A bit for each number, the lowest first; shape (d / 8, n).
-    further: _Bytes | None  # The numbers of further bits; shape (n, d).
+    # Whole numbers: further bits, and the sign above them; shape (n, d). None without further bits.
+    numbers: NDArray[Any] | None
     addends: NDArray[np.float32]
     factors: NDArray[np.float32]
     is_rounded: NDArray[np.bool_]  # Whether they belong to a whole batch.
@@ -125,15 +127,15 @@ class RabitRows:
     @property
     def nbytes(self) -> int:
         """About how much memory they take."""
-        further = 0 if self.further is None else self.further.nbytes
+        numbers = 0 if self.numbers is None else self.numbers.nbytes
         of_rows = self.addends.nbytes + self.factors.nbytes + self.is_rounded.nbytes
-        return int(self.signs.nbytes + further + of_rows)
+        return int(self.signs.nbytes + numbers + of_rows)
 
-    def at(self, kept: NDArray[np.bool_]) -> RabitRows:
+    def at(self, kept: NDArray[np.bool_] | NDArray[np.intp]) -> RabitRows:
         """Select some of the rows."""
         return RabitRows(
             self.signs[:, kept],
-            None if self.further is None else self.further[kept],
+            None if self.numbers is None else self.numbers[kept],
             self.addends[kept],
             self.factors[kept],
             self.is_rounded[kept],
@@ -144,10 +146,17 @@ def rows_of(code: RabitCode, batch: pa.RecordBatch) -> RabitRows:
     """Decode the rows of a whole partition."""
     columns = {name: batch.column(batch.schema.names.index(name)) for name in code.columns}
     addends, factors = (plain_numbers(columns[name]) for name in code.factors)
-    further, width = columns.get(_FURTHER_BITS), code.flips.shape[1]
+    signs, further = _row_by_row(_bytes_of(columns[SIGNS])), columns.get(_FURTHER_BITS)
+    numbers: NDArray[Any] | None = None
+    if further is not None:
+        low, width = code.num_bits - 1, code.flips.shape[1]
+        dtype = np.uint16 if low == _BYTE else np.uint8
+        numbers = np.unpackbits(signs, axis=1, bitorder="little").astype(dtype)
+        np.left_shift(numbers, low, out=numbers)
+        numbers |= further_numbers(_bytes_of(further), low, width)
     return RabitRows(
-        np.ascontiguousarray(_row_by_row(_bytes_of(columns[SIGNS])).T),
-        None if further is None else further_numbers(_bytes_of(further), code.num_bits - 1, width),
+        np.ascontiguousarray(signs.T),
+        numbers,
         addends,
         factors,
         np.arange(batch.num_rows) < batch.num_rows // _BATCH * _BATCH,
@@ -219,6 +228,18 @@ def _runs_of(blocks: _Bytes, num_bits: int) -> _Bytes:
     return runs | (((top >> shifts) & 1) << np.uint8(low_bits))
 
 
+def concat_rows(parts: Sequence[RabitRows]) -> RabitRows:
+    """Concatenate rows of one segment."""
+    numbers = [one.numbers for one in parts if one.numbers is not None]
+    return RabitRows(
+        np.concatenate([one.signs for one in parts], axis=1),
+        np.concatenate(numbers) if numbers else None,
+        np.concatenate([one.addends for one in parts]),
+        np.concatenate([one.factors for one in parts]),
+        np.concatenate([one.is_rounded for one in parts]),
+    )
+
+
 def rabit_distances(
     code: RabitCode, rows: RabitRows, queries: NDArray[np.float32], added: _Floats, scale: _Floats
 ) -> Iterator[NDArray[np.float32]]:
@@ -227,55 +248,65 @@ def rabit_distances(
     ``queries``: rotated, shape (m, d); ``added``: to each distance; ``scale``: factor of the
     addends of rows.
     """
-    further = code.num_bits - 1
-    products = _further_products(rows, queries)
     for number, query in enumerate(queries):
-        inner = _sign_products(query, rows.signs, rows.is_rounded)
-        if further:
-            inner = inner * np.float32(1 << further) + products[number]
-        inner -= np.float32((1 << further) - 0.5) * query.sum(dtype=np.float32)
+        inner = rabit_products(code, rows, query, SignTables.of(query))
         addends = np.float32(scale[number]) * rows.addends
         yield inner * rows.factors + addends + np.float32(added[number])
 
 
-def compute_products(queries: _Floats, rows: _Floats) -> NDArray[np.float32]:
-    """Return the product of each query with each row; shape (queries, rows)."""
-    if len(queries) == 1:
-        # Threads of BLAS would cost more than they save, as a row is used once.
-        one: NDArray[Any] = np.einsum("ij,j->i", rows, queries[0])
-        return one[None].astype(np.float32, copy=False)
-    found: NDArray[Any] = queries @ rows.T
-    return found
-
-
-def _further_products(rows: RabitRows, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the products of queries with the further bits of rows; shape (m, n)."""
-    count, width = len(rows.addends), queries.shape[1]
-    products = np.zeros((len(queries), 0 if rows.further is None else count), np.float32)
-    step = max(1, _DECODED_NUMBERS // width)
-    for first in range(0, count if rows.further is not None else 0, step):
-        assert rows.further is not None
-        part = slice(first, first + step)
-        products[:, part] = compute_products(queries, rows.further[part].astype(np.float32))
-    return products
-
-
-def _sign_products(
-    query: NDArray[np.float32], by_byte: _Bytes, is_rounded: NDArray[np.bool_]
+def rabit_products(
+    code: RabitCode, rows: RabitRows, query: NDArray[np.float32], tables: SignTables
 ) -> NDArray[np.float32]:
-    """Return the sums of the numbers of a query at the sign bits of rows.
+    """Return the product of a rotated query with each row."""
+    further = code.num_bits - 1
+    inner: NDArray[Any] = tables.sums(rows.signs, rows.is_rounded)
+    if rows.numbers is not None:
+        low_bits = rows.numbers & ((1 << further) - 1)
+        inner = inner * np.float32(1 << further) + row_products(low_bits, query)
+    inner -= np.float32((1 << further) - 0.5) * query.sum(dtype=np.float32)
+    return inner
 
-    ``by_byte``: the sign bits, shape (d / 8, n).
+
+@dataclass(frozen=True, slots=True)
+class SignTables:
+    """Lookup tables for the sums of the numbers of a query at sign bits.
+
+    Both have an entry for each value of each byte of the sign bits, shape (d / 8, 256).
     """
-    sums = _nibble_sums(query)
-    lowest = sums.min()
-    extent = sums.max() - lowest
-    factor = _STEPS / extent if extent else np.float32(0)
-    levels = np.rint((sums - lowest) * factor).astype(np.int32)
-    found = _sum_entries(levels, by_byte) * (extent / _STEPS) + np.float32(len(sums)) * lowest
-    exact = np.flatnonzero(~is_rounded)
-    found[exact] = _sum_entries(sums, by_byte[:, exact])
-    return found
+
+    exact: NDArray[np.float32]
+    levels: NDArray[np.int32]  # As in Lance rounded to steps.
+    step: np.float32
+    lowest: np.float32  # Of a sum of levels.
+
+    @classmethod
+    def of(cls, query: NDArray[np.float32]) -> SignTables:
+        """Make the tables of a rotated query."""
+        sums = _nibble_sums(query)
+        lowest = sums.min()
+        extent = sums.max() - lowest
+        factor = _STEPS / extent if extent else np.float32(0)
+        levels = np.rint((sums - lowest) * factor).astype(np.int32)
+        return cls(
+            _byte_tables(sums), _byte_tables(levels), extent / _STEPS,
+            np.float32(len(sums)) * lowest,
+        )  # fmt: skip
+
+    @property
+    def rounding(self) -> float:
+        """The largest difference of rounded sums from exact ones."""
+        return 1.02 * len(self.levels) * float(self.step)
+
+    def sums(self, by_byte: _Bytes, is_rounded: NDArray[np.bool_]) -> NDArray[Any]:
+        """Return the sums at the sign bits of rows.
+
+        ``by_byte``: the sign bits, shape (d / 8, n).
+        """
+        found: NDArray[Any] = _sum_entries(self.levels, by_byte) * self.step + self.lowest
+        exact = np.flatnonzero(~is_rounded)
+        if len(exact):
+            found[exact] = _sum_entries(self.exact, by_byte[:, exact])
+        return found
 
 
 def _nibble_sums(query: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -290,11 +321,15 @@ def _nibble_sums(query: NDArray[np.float32]) -> NDArray[np.float32]:
     return sums
 
 
-def _sum_entries(tables: NDArray[Any], by_byte: _Bytes) -> NDArray[Any]:
-    """Return the sum of the entries of each row, in tables of 16 for each half of a byte."""
+def _byte_tables(tables: NDArray[Any]) -> NDArray[Any]:
+    """Return tables of 256 entries of tables of 16 for each half of a byte."""
     low, high = tables[::2, None, :], tables[1::2, :, None]
-    of_bytes = (low + high).reshape(-1, 256)
+    return (low + high).reshape(-1, 256)
+
+
+def _sum_entries(tables: NDArray[Any], by_byte: _Bytes) -> NDArray[Any]:
+    """Return the sum of the entries of each row."""
     total = np.zeros(by_byte.shape[1], tables.dtype)
-    for entries, own in zip(of_bytes, by_byte, strict=True):
-        total += entries[own]
+    for entries, own in zip(tables, by_byte, strict=True):
+        total += entries.take(own)
     return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,12 @@ _OTHER_NAMES = {"euclidean": "l2"}
 
 _KINDS = (pa.float16(), pa.float32(), pa.float64())
 _Floats = NDArray[np.floating[Any]]
+
+
+EXACT_NUMBERS: Final = (1 << 24) // (255 * 255 * 2)
+"""Sums of so many products of two bytes are exact in single precision."""
+# Numbers that are converted at once, which fit into the cache of a core.
+_CONVERTED_NUMBERS: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +202,48 @@ def comparable(
         sound &= np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
     names = np.arange(len(vectors)) if names is None else names
     return Queries(vectors[sound], names[sound].astype(np.int64))
+
+
+def row_products(rows: NDArray[Any], query: _Floats) -> _Floats:
+    """Return the product of each row with a query, computed in the type of the query.
+
+    Threads of BLAS would cost more than they save, as a row is used once. ``rows``: numbers of any
+    type, shape (n, d).
+    """
+    if rows.dtype == query.dtype:
+        return _dot_rows(rows, query)
+    products: _Floats = np.empty(len(rows), query.dtype)
+    step = max(1, _CONVERTED_NUMBERS // max(1, len(query)))
+    for first in range(0, len(rows), step):
+        part = slice(first, first + step)
+        products[part] = _dot_rows(rows[part].astype(query.dtype), query)
+    return products
+
+
+def _dot_rows(rows: _Floats, query: _Floats) -> _Floats:
+    found: _Floats
+    if hasattr(np, "vecdot"):  # numpy 2, a fifth faster
+        found = np.vecdot(rows, query)
+    else:
+        found = np.einsum("ij,j->i", rows, query)
+    return found
+
+
+def row_squares(rows: NDArray[Any], work: type[np.floating[Any]]) -> _Floats:
+    """Return the square of the length of each row; shape (n,)."""
+    squares: _Floats = np.empty(len(rows), work)
+    step = max(1, _CONVERTED_NUMBERS // max(1, rows.shape[1]))
+    for first in range(0, len(rows), step):
+        part = rows[first : first + step].astype(work, copy=False)
+        np.einsum("ij,ij->i", part, part, out=squares[first : first + step])
+    return squares
+
+
+def is_usual(squares: Any, metric: Metric, work: type[np.floating[Any]]) -> Any:
+    """Return for which squared lengths products have a bounded error in a type."""
+    largest = 1e300 if work is np.float64 else 1e30
+    usual = squares <= largest
+    return usual & (squares >= 1 / largest) if metric is Metric.COSINE else usual
 
 
 def _numbers(items: pa.Array) -> _Floats:
