@@ -92,12 +92,26 @@ def xxh64_of_values(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> _Num
     return xxh64_of_slices(data, offsets[:-1], np.diff(offsets))
 
 
+# Slices that are hashed together, so that what is known of them fits into the cache of a core.
+_SLICES_AT_ONCE: Final = 1 << 14
+
+
 def xxh64_of_slices(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], seed: int = 0
 ) -> _Numbers:
     """Return the hashes of slices of bytes, which may overlap; shape (n,)."""
     # Eight bytes more than there are, so that a word can be read at the place of the last one.
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    hashes = np.empty(len(starts), np.uint64)
+    for first in range(0, len(starts), _SLICES_AT_ONCE):
+        part = slice(first, first + _SLICES_AT_ONCE)
+        hashes[part] = _hash_slices(padded, starts[part], lengths[part], seed)
+    return hashes
+
+
+def _hash_slices(
+    padded: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], seed: int
+) -> _Numbers:
     mixed = _of_whole_stripes(padded, starts, lengths, seed) + lengths.astype(np.uint64)
     left = lengths % _STRIPE
     at = starts + lengths - left

@@ -27,7 +27,7 @@ from pyspark_lance.format.wire import (
     read_varint,
     wire_fields,
 )
-from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
@@ -49,7 +49,9 @@ PAGES_KEY: Final = "minhash_lsh_page_table_buffer"
 
 _SEED: Final = 42
 _MASK: Final = (1 << 64) - 1
-_SEPARATOR: Final = np.uint8(0x1F)
+_SEPARATOR: Final = b"\x1f"
+# Hashes of members that are compared together.
+_MEMBERS_AT_ONCE: Final = 1 << 14
 _BAND_SHIFT: Final = np.uint64(56)
 _KEPT_BITS: Final = np.uint64((1 << 56) - 1)
 _TOKENS: Final = TokenizerOptions(stem=False, remove_stop_words=False)
@@ -156,32 +158,51 @@ class Signer:
         The signatures have shape (n, num_hashes).
         """
         hashes, rows = self._members(texts)
-        signed, firsts = np.unique(rows, return_index=True)
+        firsts = np.flatnonzero(np.diff(rows, prepend=-1))
+        signed = rows[firsts]
         signatures = np.empty((len(signed), self.options.num_hashes), np.uint16)
         if not len(signed):
             return signed, signatures
-        for number, (factor, addend, last) in enumerate(
-            zip(self._factors, self._addends, self._last, strict=True)
-        ):
-            least = np.minimum.reduceat(hashes * factor + addend, firsts)
-            signatures[:, number] = (least * last) >> np.uint64(48)
+        cuts = np.append(firsts, len(hashes))
+        first = 0
+        while first < len(signed):
+            # Texts of about so many members that those fit into the cache of a core.
+            end = int(np.searchsorted(cuts, cuts[first] + _MEMBERS_AT_ONCE, "right")) - 1
+            end = min(max(end, first + 1), len(signed))
+            some = hashes[cuts[first] : cuts[end]]
+            signatures[first:end] = self._least(some, firsts[first:end] - cuts[first])
+            first = end
         return signed, signatures
+
+    def _least(self, hashes: _Numbers, firsts: NDArray[np.intp]) -> Signatures:
+        """Return the signatures of some texts, of which each begins at one of the hashes."""
+        found = np.empty((self.options.num_hashes, len(firsts)), np.uint64)
+        mixed = np.empty_like(hashes)
+        for own, factor, addend in zip(found, self._factors, self._addends, strict=True):
+            np.multiply(hashes, factor, out=mixed)
+            np.add(mixed, addend, out=mixed)
+            np.minimum.reduceat(mixed, firsts, out=own)
+        found *= self._last[:, None]
+        signatures: Signatures = (found >> np.uint64(48)).astype(np.uint16).T
+        return signatures
 
     def _members(self, texts: pa.Array) -> tuple[_Numbers, NDArray[np.int64]]:
         """Return the hashes of all runs of words, and the texts that have them, ascending."""
         tokens = self._tokenizer.tokenize(texts)
-        encoded = [term.encode() + bytes([_SEPARATOR]) for term in tokens.terms]
-        sizes = np.array([len(term) for term in encoded], np.int64)
-        indices = np.cumsum(sizes) - sizes
-        dictionary = np.frombuffer(b"".join(encoded), np.uint8)
-        lengths = sizes[tokens.codes]
-        ends = np.cumsum(lengths)
-        starts = ends - lengths
-        total = int(ends[-1]) if len(ends) else 0
-        data = dictionary[np.arange(total) + np.repeat(indices[tokens.codes] - starts, lengths)]
+        encoded = [term.encode() + _SEPARATOR for term in tokens.terms]
+        ends_of_terms = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        buffers = [None, pa.py_buffer(ends_of_terms), pa.py_buffer(b"".join(encoded))]
+        terms = pa.Array.from_buffers(pa.large_binary(), len(encoded), buffers)
+        # Arrow copies words as wholes, without an index for each byte.
+        _, offsets, content = terms.take(plain_array(tokens.codes)).buffers()
+        data = np.frombuffer(content, np.uint8) if content else np.empty(0, np.uint8)
+        bounds = np.frombuffer(offsets, np.int64, count=len(tokens) + 1)
+        starts, ends = bounds[:-1], bounds[1:]
         # The first word of each run; a shorter text is one run.
         words = self.options.shingle_words
-        rows, firsts, counts = np.unique(tokens.rows, return_index=True, return_counts=True)
+        is_first = np.diff(tokens.rows, prepend=-1) > 0  # They ascend.
+        firsts, rows = np.flatnonzero(is_first), tokens.rows[is_first]
+        counts = np.diff(firsts, append=len(tokens))
         runs = np.maximum(counts - words + 1, 1)
         of_text = np.repeat(np.arange(len(rows)), runs)
         first = firsts[of_text] + np.arange(len(of_text)) - (np.cumsum(runs) - runs)[of_text]

@@ -281,8 +281,9 @@ def _join_lists(lists: pa.Array) -> pa.LargeStringArray:
 def _runs(data: NDArray[np.uint8], offsets: _Numbers, in_word: _Flags) -> _Words:
     """Maximal runs of bytes of words, none across texts."""
     starts, lengths = word_runs(offsets, in_word)
-    rows = np.searchsorted(offsets, starts, "right") - 1
-    firsts = np.searchsorted(starts, offsets[:-1])
+    # Words of a text are contiguous: few texts are looked up among many words.
+    cuts = np.searchsorted(starts, offsets)
+    firsts, rows = cuts[:-1], np.repeat(np.arange(len(cuts) - 1), np.diff(cuts))
     positions = np.arange(len(starts)) - firsts[rows]
     return _Words(_slices(data[in_word], lengths), rows, positions)
 
