@@ -194,6 +194,12 @@ def test_hybrid_search_is_inlined(searched):
     assert found[0]["id"] == 7
 
 
+def test_near_duplicates_are_inlined(searched):
+    more = {"near_duplicates": True, "max_distance": 0}
+    found = rows_of(plan(searched, columns=NEAR, **words(3, "word7 common", **more)))
+    assert [(row["id"], row["_distance"]) for row in found] == [(7, 0.0), (47, 0.0), (87, 0.0)]
+
+
 def test_search_with_large_result_is_left_to_tasks(searched):
     every = words(None, "common")
     size = sum(stream.size for stream in plan(searched, columns=FOUND, **every)["batches"])

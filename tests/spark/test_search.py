@@ -198,6 +198,26 @@ def test_search_option_without_json_is_refused():
             SearchOption.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"query": {"match": {}}}, "near_duplicates has no query: a text"),
+        ({"operator": "and"}, "has operator, which is not of near_duplicates"),
+        ({"vector": [1.0]}, "has vector, which is not of near_duplicates"),
+        ({"column": ["a", "b"]}, "has no single column of texts"),
+        ({"column": 7}, "has no single column of texts"),
+        ({"max_distance": "0.3"}, "has a max_distance '0.3', which is no number"),
+        ({"prefilter": False}, "filters count before a search"),
+        ({"near_duplicates": False, "max_distance": 0.3}, "which is of near_duplicates only"),
+    ],
+)
+def test_invalid_near_duplicates_options_are_refused(more, message):
+    given = {"query": "a", "near_duplicates": True, "max_distance": 0.3}
+    assert SearchOption.parse(json.dumps(given)).added_columns == ("_distance",)
+    with pytest.raises(InvalidInputError, match=message):
+        SearchOption.parse(json.dumps({**given, **more}), of_sql=True)
+
+
 def test_unsupported_tokenizers_are_named(spark, tmp_path):
     dataset = lance.write_dataset(pa.table({"p": ["cat dog"]}), str(tmp_path / "t"))
     dataset.create_scalar_index("p", "INVERTED", name="by_p", base_tokenizer="icu")

@@ -112,7 +112,7 @@ class LanceDataSource(DataSource):
         elif read.search is not None:
             from pyspark_lance.spark.source.search_reader import search_schema_of
 
-            schema = search_schema_of(read, self._pin())
+            schema = search_schema_of(read, read.search, self._pin())
         else:
             schema = spark_schema_of(read, self._pin())
             if read.follows_table and not is_for_catalog(self.options):

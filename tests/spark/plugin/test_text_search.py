@@ -172,6 +172,60 @@ def test_invalid_hybrid_searches_are_refused(plugin, both, arguments, message):
         ask(plugin, f"'{both}', 'a', metric => 'l2'").collect()
 
 
+@pytest.fixture(scope="module")
+def posts(plugin, tmp_path_factory):
+    """A table of which every third text is a copy with another last word; an index of some."""
+    path = str(tmp_path_factory.mktemp("posts") / "t")
+    bodies = [f"{' '.join(f'w{n // 3}x{k}' for k in range(20))} end{n}" for n in range(90)]
+    rows = pa.table({"id": np.arange(90), "body": bodies})
+    dataset = lance.write_dataset(rows[:60], path, max_rows_per_file=30)
+    dataset.create_scalar_index("body", "MINHASHLSH", name="by_body")
+    lance.write_dataset(rows[60:], path, mode="append")
+    return path, bodies
+
+
+def test_near_duplicates_function_equals_method(plugin, posts):
+    path, bodies = posts
+    table = LanceTable.forPath(plugin, path)
+    for text, k, more, arguments in (
+        (bodies[4], 2, {}, ""),
+        (bodies[70], 9, {"filter": "id <> 70"}, ", filter => 'id <> 70'"),
+        (bodies[7], 9, {"maxDistance": 0.0}, ", max_distance => 0.0, column => 'body'"),
+        ("nothing of these", 9, {}, ""),
+    ):
+        expected = table.nearDuplicates(text, k, columns=["id"], **more).collect()
+        found = plugin.sql(
+            f"SELECT * FROM near_duplicates('{path}', '{text}', {k}, "
+            f"columns => array('id', '_distance'){arguments})"
+        )
+        assert found.columns == ["id", "_distance"]
+        assert [tuple(row) for row in found.collect()] == [
+            (row.id, row._distance) for row in expected
+        ]
+    assert plugin.sql(f"SELECT * FROM near_duplicates('{path}', '{bodies[4]}')").count() == 3
+    asked = {"query": bodies[4], "near_duplicates": True, "k": 2}
+    read = plugin.read.format("lance").option("search", json.dumps(asked)).load(path)
+    assert [(row.id, row._distance) for row in read.collect()] == [
+        (row.id, row._distance) for row in table.nearDuplicates(bodies[4], 2).collect()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("7", "near_duplicates has no query: a text"),
+        ("'a', 0", "at least 1, not 0"),
+        ("'a', max_distance => 2", "a number from 0 to 1, not 2"),
+        ("'a', column => 'id'", "holds no texts"),
+        ("string(rand())", "the argument query of near_duplicates is no constant"),
+        ("'a', 3, 4", "name the others, as in max_distance => 0.3"),
+    ],
+)
+def test_invalid_near_duplicates_are_refused(plugin, posts, arguments, message):
+    with pytest.raises(Exception, match=message):
+        plugin.sql(f"SELECT * FROM near_duplicates('{posts[0]}', {arguments})").collect()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,8 +1,9 @@
 """The options ``nearest`` and ``search`` of a read: vector and full-text searches, as JSON.
 
-``nearest`` has the JSON format of lance-spark. ``search`` with a vector is a hybrid search. The SQL
-functions ``vector_search``, ``search`` and ``hybrid_search`` use the same parsers, with the names
-of their arguments.
+``nearest`` has the JSON format of lance-spark. ``search`` with a vector is a hybrid search, with
+``near_duplicates`` one for texts that are nearly equal. The SQL functions ``vector_search``,
+``search``, ``hybrid_search`` and ``near_duplicates`` use the same parsers, with the names of their
+arguments.
 """
 
 from __future__ import annotations
@@ -173,12 +174,17 @@ _SEARCH_NAMES: Final = {
     "textweight": "text_weight",
     "vectorweight": "vector_weight",
     "hybrid": "hybrid",
+    "nearduplicates": "near_duplicates",
+    "maxdistance": "max_distance",
 }
 _OF_HYBRID: Final = (
     "vector_column", "metric", "candidates", "fusion", "text_weight", "vector_weight",
 )  # fmt: skip
 _SEARCH_EXAMPLE: Final = 'as in {"query": "lazy dog", "column": "body", "k": 10, "operator": "and"}'
 _SQL_SEARCH_EXAMPLE: Final = "as in search('/data/t', 'lazy dog', 10, operator => 'and')"
+_NEAR_DUPLICATES_EXAMPLE: Final = (
+    "as in near_duplicates('/data/t', 'a quick brown fox', 10, max_distance => 0.3)"
+)
 _HYBRID_SEARCH_EXAMPLE: Final = "as in hybrid_search('/data/t', 'lazy dog', array(0.5, 1.5), 10)"
 
 
@@ -196,6 +202,15 @@ class SearchOption:
     metric: str | None = None  # None for that of the index, or ``l2``.
     candidates: int = 100  # Rows of each search that are ranked together.
     fusion: str | tuple[float, float] = "rrf"  # Or the weights of words and vector.
+    near_duplicates: bool = False  # Whether rows have nearly the text ``query``.
+    max_distance: float | None = None  # Of near-duplicates; None for any.
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """The result columns after those of the table."""
+        if self.near_duplicates:
+            return (DISTANCE,)
+        return (SCORE,) if self.vector is None else (SCORE, TEXT_SCORE, DISTANCE)
 
     @classmethod
     def parse(cls, text: str, *, of_sql: bool = False) -> SearchOption:
@@ -207,6 +222,8 @@ class SearchOption:
             given = json.loads(text)
             if of_sql and isinstance(given, Mapping) and given.get("hybrid"):
                 what, hint = "hybrid_search", _HYBRID_SEARCH_EXAMPLE
+            if of_sql and isinstance(given, Mapping) and given.get("near_duplicates"):
+                what, hint = "near_duplicates", _NEAR_DUPLICATES_EXAMPLE
             return cls._parse(given)
         except json.JSONDecodeError:
             raise InvalidInputError(f"{what} is no JSON object", hint=hint) from None
@@ -223,6 +240,11 @@ class SearchOption:
             if own is None:
                 raise ValueError(f"has {name!r}, which it does not know")
             values[own] = value
+        if values.get("near_duplicates"):
+            return cls(**_near_duplicates(values))
+        values.pop("near_duplicates", None)
+        if "max_distance" in values:
+            raise ValueError("has max_distance, which is of near_duplicates only")
         query = values.pop("query", None)
         if isinstance(query, Mapping):
             query = json.dumps(query)
@@ -236,6 +258,25 @@ class SearchOption:
             raise ValueError("has a column that is not a string")
         values |= _hybrid(values)
         return cls(query, columns=names, **values)
+
+
+def _near_duplicates(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the checked values of a search for near-duplicates."""
+    for name in values:
+        if name not in ("near_duplicates", "query", "k", "columns", "max_distance", "prefilter"):
+            raise ValueError(f"has {name}, which is not of near_duplicates")
+    if not isinstance(values.get("query"), str):
+        raise ValueError("has no query: a text")
+    if not values.pop("prefilter", True):
+        raise ValueError("has prefilter = false, but filters count before a search")
+    columns = values.pop("columns", None)
+    names = columns if isinstance(columns, list) else [columns] if columns is not None else []
+    if len(names) > 1 or not all(isinstance(name, str) for name in names):
+        raise ValueError("has no single column of texts")
+    most = values.get("max_distance")
+    if most is not None and not _is_number(most):
+        raise ValueError(f"has a max_distance {most!r}, which is no number")
+    return {**values, "columns": tuple(names)}
 
 
 def _hybrid(values: dict[str, Any]) -> dict[str, Any]:

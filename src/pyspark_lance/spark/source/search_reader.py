@@ -1,4 +1,4 @@
-"""Batch reads of the rows that a full-text query finds, or words and a vector together.
+"""Batch reads of the rows that a full-text query finds, or words and a vector, or a whole text.
 
 One task, since they come in order.
 """
@@ -6,7 +6,8 @@ One task, since they come in order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import cast
+from dataclasses import dataclass
+from typing import TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import FloatType, StructField, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.plain_values import plain_array
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.plain_values import plain_array, single_value
+from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.search_options import DISTANCE, SCORE, TEXT_SCORE, SearchOption
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
@@ -28,7 +31,8 @@ from pyspark_lance.spark.source.read_plan import (
 )
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
-from pyspark_lance.table.nearest.search_plan import SearchSize, read_found
+from pyspark_lance.table.nearest.exact_search import concat_found
+from pyspark_lance.table.nearest.search_plan import HasAddresses, SearchSize, read_found
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.text.hybrid import (
     Fusion,
@@ -38,6 +42,15 @@ from pyspark_lance.table.text.hybrid import (
     plan_hybrid,
     search_both,
 )
+from pyspark_lance.table.text.near_duplicates import (
+    MinHashTask,
+    NearDuplicatesPlan,
+    NearDuplicatesRequest,
+    estimate_near_duplicates,
+    near_duplicates,
+    near_duplicates_column,
+    plan_near_duplicates,
+)
 from pyspark_lance.table.text.queries import parse_query
 from pyspark_lance.table.text.search_plan import (
     SearchRequest,
@@ -46,13 +59,30 @@ from pyspark_lance.table.text.search_plan import (
     merge_matches,
     plan_search,
 )
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_identity import PinnedVersion
+
+
+@dataclass(frozen=True, slots=True)
+class _TextDuplicates:
+    """A search for the near-duplicates of a text."""
+
+    plan: NearDuplicatesPlan
+    query: str
+
+    @property
+    def tasks(self) -> tuple[MinHashTask, ...]:
+        """Parts of the search."""
+        return self.plan.tasks
+
+
+_Plan: TypeAlias = TextPlan | HybridPlan | _TextDuplicates
 
 
 class SearchPartition(InputPartition):
     """The whole search."""
 
-    def __init__(self, plan: TextPlan | HybridPlan) -> None:
+    def __init__(self, plan: _Plan) -> None:
         self.plan = plan
 
     def __repr__(self) -> str:
@@ -60,12 +90,14 @@ class SearchPartition(InputPartition):
         return f"SearchPartition(tasks={len(text.tasks)})"
 
 
-def search_schema_of(options: ReadOptions, pinned: PinnedVersion) -> StructType:
+def search_schema_of(
+    options: ReadOptions, requested: SearchOption, pinned: PinnedVersion
+) -> StructType:
     """The columns of the read, then the score; of a hybrid search, the scores of both, too."""
     schema = spark_schema_of(options, pinned)
-    added = [StructField(SCORE, FloatType(), nullable=False)]
-    if options.search is not None and options.search.vector is not None:
-        added += [StructField(name, FloatType()) for name in (TEXT_SCORE, DISTANCE)]
+    first, *others = requested.added_columns
+    added = [StructField(first, FloatType(), nullable=False)]
+    added += [StructField(name, FloatType()) for name in others]
     taken = {name.lower() for name in schema.names}
     for field in added:
         if field.name in taken:
@@ -94,22 +126,11 @@ class LanceSearchReader(DataSourceReader):
         self._schema = schema
         self._limit = pushed.limit
         snapshot = open_analyzed(options, pinned)
-        added = (SCORE,) if requested.vector is None else (SCORE, TEXT_SCORE, DISTANCE)
+        added = requested.added_columns
         own = StructType([field for field in schema.fields if field.name.lower() not in added])
         columns, lineage = narrow(visible_columns(options, snapshot), own)
-        request = SearchRequest(
-            parse_query(requested.query, requested.columns, requested.operator),
-            requested.k,
-            condition_of(options, NOTHING_PUSHED, predicate_schema(snapshot.schema)),
-            columns,
-            lineage,
-            requested.covered_only,
-        )
-        self._plan: TextPlan | HybridPlan = (
-            plan_search(snapshot, request)
-            if requested.vector is None
-            else plan_hybrid(snapshot, request, _hybrid_options(requested))
-        )
+        condition = condition_of(options, NOTHING_PUSHED, predicate_schema(snapshot.schema))
+        self._plan = _plan(snapshot, requested, condition, columns, lineage)
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
@@ -125,16 +146,41 @@ class LanceSearchReader(DataSourceReader):
     @property
     def size(self) -> SearchSize:
         """Estimate of the work."""
-        plan = self._plan
-        return (
-            estimate_hybrid_search(plan)
-            if isinstance(plan, HybridPlan)
-            else estimate_text_search(plan)
-        )
+        if isinstance(self._plan, _TextDuplicates):
+            return estimate_near_duplicates(self._plan.plan)
+        if isinstance(self._plan, HybridPlan):
+            return estimate_hybrid_search(self._plan)
+        return estimate_text_search(self._plan)
 
     def read_local(self) -> Iterator[pa.RecordBatch]:
         """Return the rows, found in this process."""
         return spark_batches(_search(self._plan), self._schema, self._limit)
+
+
+def _plan(
+    snapshot: Snapshot,
+    requested: SearchOption,
+    condition: Predicate | None,
+    columns: LanceSchema,
+    lineage: tuple[str, ...],
+) -> _Plan:
+    if requested.near_duplicates:
+        column = near_duplicates_column(snapshot, next(iter(requested.columns), None))
+        duplicates = NearDuplicatesRequest(
+            column, requested.k, requested.max_distance, condition, columns, lineage
+        )
+        return _TextDuplicates(plan_near_duplicates(snapshot, duplicates), requested.query)
+    request = SearchRequest(
+        parse_query(requested.query, requested.columns, requested.operator),
+        requested.k,
+        condition,
+        columns,
+        lineage,
+        requested.covered_only,
+    )
+    if requested.vector is None:
+        return plan_search(snapshot, request)
+    return plan_hybrid(snapshot, request, _hybrid_options(requested))
 
 
 def _hybrid_options(requested: SearchOption) -> HybridOptions:
@@ -151,17 +197,21 @@ def _hybrid_options(requested: SearchOption) -> HybridOptions:
     )
 
 
-def _search(plan: TextPlan | HybridPlan) -> Iterator[pa.RecordBatch]:
+def _search(plan: _Plan) -> Iterator[pa.RecordBatch]:
+    rows_found: HasAddresses
     if isinstance(plan, HybridPlan):
         both = search_both(plan)
-        found, fetch = both.rows, plan.text.fetch
-        more = {TEXT_SCORE: both.text_score, DISTANCE: both.distance}
+        rows_found, fetch = both.rows, plan.text.fetch
+        added = {SCORE: both.rows.score, TEXT_SCORE: both.text_score, DISTANCE: both.distance}
+    elif isinstance(plan, _TextDuplicates):
+        texts = single_value(plan.query.encode(), pa.string())
+        near = concat_found(list(near_duplicates(plan.plan, texts)))
+        rows_found, fetch, added = near, plan.plan.fetch, {DISTANCE: near.distance}
     else:
-        found = merge_matches(plan.merge, [task.run() for task in plan.tasks])
-        fetch, more = plan.fetch, {}
-    for part, rows in read_found(fetch, found):
+        scored = merge_matches(plan.merge, [task.run() for task in plan.tasks])
+        rows_found, fetch, added = scored, plan.fetch, {SCORE: scored.score}
+    for part, rows in read_found(fetch, rows_found):
         named = {} if rows is None else dict(zip(rows.schema.names, rows.columns, strict=True))
-        named[SCORE] = plain_array(found.score[part])
-        for name, numbers in more.items():
+        for name, numbers in added.items():
             named[name] = plain_array(numbers[part], np.isnan(numbers[part]))
         yield pa.RecordBatch.from_arrays(list(named.values()), names=list(named))

@@ -151,7 +151,7 @@ def describe(request: TableRequest) -> TableDescription:
     if read.search is not None:
         from pyspark_lance.spark.source.search_reader import search_schema_of
 
-        shown = search_schema_of(read, snapshot.pinned)
+        shown = search_schema_of(read, read.search, snapshot.pinned)
         return _describe_rows(shown, f"{snapshot.uri} search", snapshot)
     if own is not None:  # the user's own, which a count would never come to read
         scan_request_of(read, parse_columns(own), snapshot)

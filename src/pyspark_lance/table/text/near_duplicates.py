@@ -52,6 +52,9 @@ from pyspark_lance.table.nearest.ivf_search import fragments_by_segment
 from pyspark_lance.table.nearest.live_rows import LiveRows, MatchingScan
 from pyspark_lance.table.nearest.search_plan import (
     LateMaterialization,
+    SearchSize,
+    count_fetched_fragments,
+    estimate_matching,
     matching_by_segment,
     plan_fetch,
 )
@@ -66,6 +69,9 @@ from pyspark_lance.table.version.table_files import TableFiles
 _MAX_PAIRS: Final = 1 << 20
 _PAIRS_AT_ONCE: Final = 1 << 15
 _QUERIES_AT_ONCE: Final = 1 << 12
+# Work to sign a text, and to look up the bands of one in a segment, as bytes that are compared.
+_SIGNED_BYTES: Final = 1 << 12
+_LOOKUP_BYTES: Final = 1 << 20
 _DOCUMENT_BITS: Final = np.uint64(32)
 _DOCUMENTS: Final = np.uint64((1 << 32) - 1)
 
@@ -187,6 +193,17 @@ def plan_near_duplicates(snapshot: Snapshot, request: NearDuplicatesRequest) -> 
     fetch = plan_fetch(snapshot, request.columns, request.system_columns)
     limits = DuplicateLimits(options, request.k, request.max_distance)
     return NearDuplicatesPlan(tuple(tasks), limits, fetch)
+
+
+def estimate_near_duplicates(plan: NearDuplicatesPlan) -> SearchSize:
+    """Estimate the work of a search for one text."""
+    size = SearchSize(0, count_fetched_fragments(plan.fetch, plan.limits.k))
+    for task in plan.tasks:
+        if isinstance(task, MinHashScanTask):
+            size += SearchSize(_SIGNED_BYTES * task.scan.num_rows, len(task.scan.slices))
+        else:
+            size += SearchSize(_LOOKUP_BYTES, 0) + estimate_matching(task.matching)
+    return size
 
 
 def _entries(snapshot: Snapshot, column: Field) -> list[IndexMetadata]:

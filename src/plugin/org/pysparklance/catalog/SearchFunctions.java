@@ -6,8 +6,8 @@ import org.apache.spark.sql.classic.SparkSession;
 
 /** The table functions that search tables. */
 public final class SearchFunctions {
-  private static final List<SearchFunction> ALL = 
-      List.of(new VectorSearch(), new TextSearch(), new HybridSearch());
+  private static final List<SearchFunction> ALL = List.of(
+      new VectorSearch(), new TextSearch(), new HybridSearch(), new NearDuplicates());
 
   private SearchFunctions() {}
 
