@@ -19,6 +19,12 @@ from pyspark_lance.table.nearest.search_plan import (
 )
 from pyspark_lance.table.nearest.vectors import vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
+from pyspark_lance.table.text.near_duplicates import (
+    NearDuplicatesRequest,
+    estimate_near_duplicates,
+    near_duplicates_column,
+    plan_near_duplicates,
+)
 from pyspark_lance.table.text.queries import Match
 from pyspark_lance.table.text.search_plan import SearchRequest, estimate_text_search, plan_search
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -87,6 +93,27 @@ def test_size_of_vector_search_follows_probes_and_queries(path):
     assert PER_FILE * WIDTH * 4 < one < by_vector(path).num_bytes == exact.num_bytes
     narrowed = by_vector(path, nprobes=1, condition="id % 2 = 0")
     assert narrowed.num_bytes >= one + 64 * ROWS
+
+
+def test_size_of_near_duplicates_follows_texts_to_sign(tmp_path):
+    path = str(tmp_path / "t")
+    table = pa.table({"id": np.arange(100), "s": [f"some words {n}" for n in range(100)]})
+    lance.write_dataset(table, path, max_rows_per_file=50)
+
+    def size(condition=None):
+        snapshot = Snapshot.open(Table(path))
+        request = NearDuplicatesRequest(
+            near_duplicates_column(snapshot, None), 1, None, _predicate(snapshot, condition),
+            project(snapshot.schema, ("id",)), (),
+        )  # fmt: skip
+        return estimate_near_duplicates(plan_near_duplicates(snapshot, request))
+
+    assert size() == SearchSize(100 << 12, 2 + 1)
+    create_index(Table(path), IndexRequest(("s",), "minhash_lsh"))
+    assert size() == SearchSize(1 << 20, 1)
+    lance.write_dataset(table[:10], path, mode="append")
+    assert size() == SearchSize((1 << 20) + (10 << 12), 1 + 1)
+    assert size("id < 200").num_bytes >= size().num_bytes + 64 * 100
 
 
 def test_searches_are_small_up_to_limits():

@@ -13,6 +13,7 @@ from lance.query import MinHashQuery
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.index import minhash
 from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.index.minhash import MinHashOptions, Signer, band_keys, options_of
 from pyspark_lance.table.index_build.column_indices import (
@@ -32,7 +33,16 @@ from pyspark_lance.table.version.table import Table
 pytestmark = pytest.mark.interop
 
 WORDS = [f"w{number}" for number in range(60)]
-ODD = ["one", "two words", None, "", "... !", "Ünïcode Äpfel größer als Birnen", "x" * 60]
+ODD = [
+    "one",
+    "two words",
+    None,
+    "",
+    "... !",
+    "Ünïcode Äpfel größer als Birnen",
+    "x" * 60,
+    "日本 文字 列",
+]
 
 
 def texts_of(rng, count):
@@ -262,7 +272,7 @@ def test_verify_finds_other_signatures(tmp_path):
     for name in ("signatures.lance", "bands.lance"):
         (file,), (other,) = path.rglob(name), (tmp_path / "u").rglob(name)
         file.write_bytes(other.read_bytes())
-    assert len(texts) == 127
+    assert len(texts) == 128
     (found,) = verify(Table(str(path)), read_data=True).findings
     assert found.kind == "index_content"
     assert "it differs from the column of the fragments 0, 1, 2" in found.what
@@ -292,6 +302,16 @@ def test_only_texts_have_minhash_indices(tmp_path):
     make(str(tmp_path / "t"), by="nobody")
     with pytest.raises(UnsupportedFeatureError, match="cannot have a minhash_lsh index"):
         create_index(Table(str(tmp_path / "t")), IndexRequest(("id",), "minhash_lsh"))
+
+
+def test_signatures_do_not_depend_on_other_texts(monkeypatch):
+    texts = texts_of(np.random.default_rng(3), 40) + ODD
+    _, together = Signer(MinHashOptions()).sign(pa.array(texts))
+    monkeypatch.setattr(minhash, "_MEMBERS_AT_ONCE", 60)
+    _, in_parts = Signer(MinHashOptions()).sign(pa.array(texts))
+    alone = [Signer(MinHashOptions()).sign(pa.array([text], pa.string()))[1] for text in texts]
+    assert (in_parts == together).all()
+    assert (np.concatenate(alone) == together).all()
 
 
 def test_signatures_estimate_shared_runs_of_words():

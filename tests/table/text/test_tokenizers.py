@@ -52,6 +52,16 @@ def from_pylance(path, texts, kind=None, **options):
     return counts.tolist(), metadata[b"params"].decode()
 
 
+@pytest.mark.parametrize("more", ["", " Äpfel"])
+def test_words_of_one_lower_case_are_one_term(more):
+    options = TokenizerOptions(stem=False, remove_stop_words=False)
+    found = Tokenizer(options).tokenize(pa.array([f"The the Zebra@{more}", None, "THE[ zebra"]))
+    named = [found.terms[code] for code in found.codes.tolist()]
+    assert named == ["the", "the", "zebra", *(["apfel"] if more else []), "the", "zebra"]
+    assert len(found.terms) == len(set(named))
+    assert found.rows.tolist() == [0] * (len(named) - 2) + [2, 2]
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

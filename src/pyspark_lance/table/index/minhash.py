@@ -10,6 +10,7 @@ Source: docs/format/table-format.md, section 10.6.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -49,7 +50,7 @@ PAGES_KEY: Final = "minhash_lsh_page_table_buffer"
 
 _SEED: Final = 42
 _MASK: Final = (1 << 64) - 1
-_SEPARATOR: Final = b"\x1f"
+_SEPARATOR: Final = "\x1f"
 # Hashes of members that are compared together.
 _MEMBERS_AT_ONCE: Final = 1 << 14
 _BAND_SHIFT: Final = np.uint64(56)
@@ -189,13 +190,12 @@ class Signer:
     def _members(self, texts: pa.Array) -> tuple[_Numbers, NDArray[np.int64]]:
         """Return the hashes of all runs of words, and the texts that have them, ascending."""
         tokens = self._tokenizer.tokenize(texts)
-        encoded = [term.encode() + _SEPARATOR for term in tokens.terms]
-        ends_of_terms = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-        buffers = [None, pa.py_buffer(ends_of_terms), pa.py_buffer(b"".join(encoded))]
-        terms = pa.Array.from_buffers(pa.large_binary(), len(encoded), buffers)
+        content, ends_of_terms = _separated(tokens.terms)
+        buffers = [None, pa.py_buffer(ends_of_terms), pa.py_buffer(content)]
+        terms = pa.Array.from_buffers(pa.large_binary(), len(tokens.terms), buffers)
         # Arrow copies words as wholes, without an index for each byte.
-        _, offsets, content = terms.take(plain_array(tokens.codes)).buffers()
-        data = np.frombuffer(content, np.uint8) if content else np.empty(0, np.uint8)
+        _, offsets, taken = terms.take(plain_array(tokens.codes)).buffers()
+        data = np.frombuffer(taken, np.uint8) if taken else np.empty(0, np.uint8)
         bounds = np.frombuffer(offsets, np.int64, count=len(tokens) + 1)
         starts, ends = bounds[:-1], bounds[1:]
         # The first word of each run; a shorter text is one run.
@@ -209,6 +209,18 @@ class Signer:
         last = first + np.minimum(counts, words)[of_text] - 1
         begins = starts[first]
         return xxh64_of_slices(data, begins, ends[last] - 1 - begins, _SEED), rows[of_text]
+
+
+def _separated(terms: list[str]) -> tuple[bytes, NDArray[np.int64]]:
+    """Return terms with a separator after each, and where each begins, and the last ends."""
+    joined = "".join([term + _SEPARATOR for term in terms])
+    if joined.isascii():
+        lengths: Iterable[int] = map(len, terms)
+    else:
+        lengths = (len(term.encode()) for term in terms)
+    ends = np.zeros(len(terms) + 1, np.int64)
+    np.cumsum(np.fromiter(lengths, np.int64, len(terms)) + 1, out=ends[1:])
+    return joined.encode(), ends
 
 
 def band_keys(signatures: Signatures, options: MinHashOptions) -> _Numbers:

@@ -107,8 +107,10 @@ def _walsh_hadamard(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     step = 1
     while step < width:
         pairs = vectors.reshape(count, -1, 2, step)
-        sums, differences = pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]
-        vectors = np.stack([sums, differences], axis=2).reshape(count, width)
+        found = np.empty_like(pairs)
+        np.add(pairs[:, :, 0], pairs[:, :, 1], out=found[:, :, 0])
+        np.subtract(pairs[:, :, 0], pairs[:, :, 1], out=found[:, :, 1])
+        vectors = found.reshape(count, width)
         step *= 2
     return vectors * (np.float32(1) / np.sqrt(np.float32(width)))
 

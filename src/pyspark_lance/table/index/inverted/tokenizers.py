@@ -146,6 +146,8 @@ _Flags = NDArray[np.bool_]
 # Lance splits at ASCII white space only.
 _ASCII_WORD: Final = re.compile("[0-9A-Za-z]+")
 _SPACES: Final = np.frombuffer(b"\t\n\x0c\r ", np.uint8)
+_FIRST_NO_ASCII: Final = 0x80
+_ASCII_LOWER: Final = np.frombuffer(bytes(range(256)).lower(), np.uint8)
 # The words of fuzzy queries, and of columns without an index.
 PLAIN: Final = TokenizerOptions(
     max_token_length=None,
@@ -193,6 +195,8 @@ class Tokenizer:
         options.check_supported()
         self.options = options
         self._filters = TokenFilters(options, max_kept)
+        # Whether words of ASCII need no more than their lower case.
+        self._only_lowers = options.lower_case and not (options.stem or options.remove_stop_words)
 
     def tokenize(self, texts: pa.Array) -> Tokens:
         """Tokens of strings or lists of strings; nulls have none.
@@ -244,6 +248,11 @@ class Tokenizer:
 
     def _filter_words(self, words: pa.Array) -> tuple[NDArray[np.int32], list[str]]:
         """Code of the token of each distinct word, -1 for none, and the tokens."""
+        if self._only_lowers:
+            data, offsets = text_bytes(words)
+            if not len(data) or data.max() < _FIRST_NO_ASCII:
+                lowered = _slices(_ASCII_LOWER[data], np.diff(offsets)).dictionary_encode()
+                return plain_numbers(lowered.indices), lowered.dictionary.to_pylist()
         terms: dict[str, int] = {}
         apply, add = self._filters.apply, terms.setdefault
         tokens = map(apply, words.to_pylist())
