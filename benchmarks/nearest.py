@@ -11,7 +11,8 @@ builds by either side, since both learn by chance.
 With --indices: vector indices that we make next to pylance's of the same parameters, each made in
 a process of its own, ours as one executor would: processor seconds, memory, and how many of the
 10 nearest rows pylance finds by them. Then single queries of indices of all kinds, made by pylance:
-processor milliseconds of both, in one process, with warm and cold caches, and recall.
+processor milliseconds of both, in one process, with warm and cold caches, and recall; --searches
+prints only these.
 """
 
 from __future__ import annotations
@@ -245,8 +246,8 @@ def print_searches(
     print_table(title, header, found)
 
 
-def print_indices(rows: int, width: int, metrics: tuple) -> None:
-    """Print two tables for each metric: builds, and single queries."""
+def print_indices(rows: int, width: int, metrics: tuple, *, builds: bool) -> None:
+    """Print two tables for each metric: builds, unless they are left out, and single queries."""
     vectors, queries = groups(rows, width, 100)
     partitions, parts = max(1, rows // 4000), max(1, width // 8)
     with scratch() as folder:
@@ -258,7 +259,7 @@ def print_indices(rows: int, width: int, metrics: tuple) -> None:
             search.add(vectors, ids, ids)
             best = search.result().row_id.reshape(-1, K)
             found = []
-            for kind in KINDS:
+            for kind in KINDS if builds else ():
                 for name in (kind, kind.upper()):
                     path = f"{folder}/t"
                     shutil.copytree(plain, path)
@@ -276,7 +277,8 @@ def print_indices(rows: int, width: int, metrics: tuple) -> None:
                 f"{metric}: {rows:,} rows of {width} floats, {partitions} partitions, "
                 f"{parts} sub-vectors; recall of {K} nearest"
             )
-            print_table(title, header, found)
+            if builds:
+                print_table(title, header, found)
             print_searches(rows, width, metric, plain, queries, best)
 
 
@@ -419,13 +421,14 @@ def main(
     queries: tuple = (1, 10, 100, 1000, 10000),
     metrics: tuple = ("l2", "cosine"),
     indices: bool = False,
+    searches: bool = False,
     targets: bool = False,
 ) -> None:
     warnings.simplefilter("ignore")
     if targets:
         print_targets(rows, width)
-    elif indices:
-        print_indices(rows, width, metrics)
+    elif indices or searches:
+        print_indices(rows, width, metrics, builds=indices)
     else:
         print_exact(rows, width, queries, metrics)
 
