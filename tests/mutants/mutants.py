@@ -1498,6 +1498,20 @@ MUTANTS = (
         ("tests/table/nearest/test_rabit_indices.py",),
     ),
     Mutant(
+        "near-duplicates of SQL are of any distance",
+        "spark/source/search_reader.py",
+        "column, requested.k, requested.max_distance, condition",
+        "column, requested.k, None, condition",
+        ("tests/spark/plugin/test_text_search.py",),
+    ),
+    Mutant(
+        "words that differ in case are several terms",
+        "table/index/inverted/tokenizers.py",
+        "_slices(_ASCII_LOWER[data], np.diff(offsets))",
+        "_slices(data, np.diff(offsets))",
+        ("tests/table/text/test_tokenizers.py",),
+    ),
+    Mutant(
         "estimates of codes are thought exact",
         "table/nearest/few_queries.py",
         "errors = self._error * np.abs(rows.factors)",
