@@ -37,6 +37,7 @@ _BLOCK: Final = 64
 _RUN: Final = 16
 _STEPS: Final = np.float32(255)
 _BYTE: Final = 8
+_DECODED_NUMBERS: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,23 +251,48 @@ def rabit_distances(
     ``queries``: rotated, shape (m, d); ``added``: to each distance; ``scale``: factor of the
     addends of rows.
     """
+    products = _low_products(code, rows, queries)
     for number, query in enumerate(queries):
-        inner = rabit_products(code, rows, query, SignTables.of(query))
+        inner = rabit_products(code, rows, query, SignTables.of(query), products[number])
         addends = np.float32(scale[number]) * rows.addends
         yield inner * rows.factors + addends + np.float32(added[number])
 
 
 def rabit_products(
-    code: RabitCode, rows: RabitRows, query: NDArray[np.float32], tables: SignTables
+    code: RabitCode,
+    rows: RabitRows,
+    query: NDArray[np.float32],
+    tables: SignTables,
+    low_products: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
-    """Return the product of a rotated query with each row."""
+    """Return the product of a rotated query with each row.
+
+    ``low_products``: those with the further bits; None to compute them.
+    """
     further = code.num_bits - 1
     inner: NDArray[Any] = tables.sums(rows.signs, rows.is_rounded)
     if rows.numbers is not None:
-        low_bits = rows.numbers & ((1 << further) - 1)
-        inner = inner * np.float32(1 << further) + row_products(low_bits, query)
+        if low_products is None:
+            low_products = _low_products(code, rows, query[None])[0]
+        inner = inner * np.float32(1 << further) + low_products
     inner -= np.float32((1 << further) - 0.5) * query.sum(dtype=np.float32)
     return inner
+
+
+def _low_products(
+    code: RabitCode, rows: RabitRows, queries: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return the products of queries with the further bits of rows; shape (m, n)."""
+    count, width = len(rows.addends), queries.shape[1]
+    products = np.empty((len(queries), count), np.float32)
+    step = max(1, _DECODED_NUMBERS // width)
+    for first in range(0, count if rows.numbers is not None else 0, step):
+        assert rows.numbers is not None
+        part = slice(first, first + step)
+        low = (rows.numbers[part] & ((1 << (code.num_bits - 1)) - 1)).astype(np.float32)
+        # One query is not worth the threads of BLAS.
+        products[:, part] = row_products(low, queries[0]) if len(queries) == 1 else queries @ low.T
+    return products
 
 
 @dataclass(frozen=True, slots=True)
