@@ -223,8 +223,8 @@ MUTANTS = (
     Mutant(
         "a rename in HDFS replaces the manifest of another writer",
         "store/hdfs_store.py",
-        "self._client.rename(other, full, False)",
-        "self._client.rename(other, full, True)",
+        'self._ask("rename", other, full, False)',
+        'self._ask("rename", other, full, True)',
         ("tests/store/test_hdfs_store.py",),
         are_slow=True,
     ),
@@ -234,6 +234,22 @@ MUTANTS = (
         "if not self._is_there(other):",
         "if False:",
         ("tests/store/test_hdfs_store.py",),
+        are_slow=True,
+    ),
+    Mutant(
+        "requests to name nodes that start are not repeated",
+        "store/hdfs_store.py",
+        "for pause in _PAUSES_S:",
+        "for pause in ():",
+        ("tests/store/test_hdfs_failures.py",),
+        are_slow=True,
+    ),
+    Mutant(
+        "temporary files in HDFS have names that no cleanup knows",
+        "store/object_store.py",
+        'f"{folder}/.tmp_{name[:150]}_{uuid.uuid4().hex}.part"',
+        'f"{folder}/{name}-{uuid.uuid4().hex}"',
+        ("tests/store/test_hdfs_failures.py",),
         are_slow=True,
     ),
     # Hadoop's settings of stores

@@ -1,15 +1,18 @@
-"""An HDFS cluster on loopback: a name node and two data nodes in one JVM, from Maven's jars."""
+"""HDFS clusters on loopback: name nodes and data nodes in one JVM, from Maven's jars."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+NAME_SERVICE = "both"
 _FOLDER = Path(__file__).parent / "hdfs"
 # Two hundred megabytes, kept between runs.
 _JARS = Path.home() / ".cache" / "pyspark-lance" / "hdfs-3.4.2"
@@ -20,17 +23,35 @@ class HdfsCluster:
     """Where the cluster is.
 
     Attributes:
-        uri: ``hdfs://127.0.0.1:port``.
+        addresses: Host and port of each name node.
     """
 
-    uri: str
+    addresses: list[str]
     process: subprocess.Popen
 
-    def stop_data_node(self):
-        """Let one of the two data nodes end."""
-        self.process.stdin.write("d")
+    @property
+    def uri(self):
+        """``hdfs://127.0.0.1:port``, or the name service of two name nodes."""
+        return f"hdfs://{self.addresses[0] if len(self.addresses) == 1 else NAME_SERVICE}"
+
+    def settings(self):
+        """Of Hadoop, by which clients find the name nodes of the name service."""
+        names = [f"nn{number}" for number in range(len(self.addresses))]
+        addresses = {
+            f"dfs.namenode.rpc-address.{NAME_SERVICE}.{name}": address
+            for name, address in zip(names, self.addresses, strict=True)
+        }
+        return {
+            "dfs.nameservices": NAME_SERVICE,
+            f"dfs.ha.namenodes.{NAME_SERVICE}": ",".join(names),
+            **addresses,
+        }
+
+    def order(self, text):
+        """Have the cluster carry out an order of MiniCluster.java."""
+        self.process.stdin.write(f"{text}\n")
         self.process.stdin.flush()
-        assert _line(self.process, "stopped")
+        _line(self.process, "done")
 
 
 def _line(process, word):
@@ -60,16 +81,16 @@ def find_jars() -> Path:
     return _JARS
 
 
-@pytest.fixture(scope="module")
-def hdfs_cluster():
-    """A cluster of this module's own."""
+@contextlib.contextmanager
+def run_cluster(name_nodes: int, data_nodes: int) -> Iterator[HdfsCluster]:
+    """Run a cluster; of two name nodes the first is active."""
     java = shutil.which("java")
     if java is None:
         pytest.skip("there is no Java")
     with tempfile.TemporaryDirectory(prefix="hdfs-") as folder:
         command = [java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{find_jars()}/*"]
         process = subprocess.Popen(
-            [*command, str(_FOLDER / "MiniCluster.java"), folder],
+            [*command, str(_FOLDER / "MiniCluster.java"), folder, str(name_nodes), str(data_nodes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -77,10 +98,17 @@ def hdfs_cluster():
             cwd=folder,
         )
         try:
-            yield HdfsCluster(_line(process, "ready")[1], process)
+            yield HdfsCluster(_line(process, "ready")[1:], process)
         finally:
             process.stdin.close()
             try:
                 process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+@pytest.fixture(scope="module")
+def hdfs_cluster():
+    """A cluster of this module's own: a name node and two data nodes."""
+    with run_cluster(1, 2) as cluster:
+        yield cluster

@@ -8,10 +8,10 @@ manifest one wins, and no reader sees a file that is not whole.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
+import random
 import threading
-import uuid
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -36,6 +36,7 @@ from pyspark_lance.store.object_store import (
     folder_prefix,
     merge_ranges,
     missing,
+    staging_path,
     too_short,
 )
 from pyspark_lance.store.storage_options import PREFIX, StorageOptions, parse_storage_options
@@ -45,6 +46,11 @@ _MERGE_MAX_BYTES: Final = 8 << 20
 _BUFFER_BYTES: Final = 4 << 20
 _CONNECTIONS: Final = 16
 _LISTINGS: Final = 5
+# Seconds between requests that a name node refuses for now, as Hadoop's own client waits.
+_PAUSES_S: Final = (0.5, 1, 2, 4, 8, 15, 15, 15, 15, 15)
+_RECOVERIES: Final = 60
+_LATER: Final = "org.apache.hadoop.ipc.RetriableException"
+_LOST: Final = "RPC listener disconnected"
 # Arguments of the client; all other options are settings of Hadoop.
 _ARGUMENTS: Final = ("config_dir", "kerberos_principal", "kerberos_keytab", "kerberos_cache")
 
@@ -144,7 +150,7 @@ class HdfsStore(ObjectStore):
     def stat(self, path: str) -> ObjectInfo:
         """Size and time of change."""
         full = self._full(path)
-        status = self._run("stat", path, lambda: self._client.get_file_info(full))
+        status = self._run("stat", path, lambda: self._info(full))
         if status.isdir:
             raise missing(self.uri, path)
         return ObjectInfo(path, status.length, status.modification_time * 1_000_000)
@@ -152,7 +158,7 @@ class HdfsStore(ObjectStore):
     def put(self, path: str, data: Buffer) -> None:
         """Create or replace the object."""
         full = self._full(path)
-        self._run("write", path, lambda: self._put(full, [as_byte_view(data)]), reads=False)
+        self._run("write", path, lambda: self._put(full, as_byte_view(data)), reads=False)
 
     def copy(self, source: str, target: str) -> None:
         """Copy through this process, as HDFS has no server-side copy."""
@@ -161,7 +167,14 @@ class HdfsStore(ObjectStore):
         def copy() -> None:
             reader = self._open_file(full)
             size = reader.file_length()
-            self._put(copied, reader.read_range_stream(0, size) if size else ())
+            output = _HdfsOutput(self, copied)
+            try:
+                for piece in reader.read_range_stream(0, size) if size else ():
+                    output.write(piece)
+                output.close()
+            except BaseException:
+                output.abort()
+                raise
 
         self._run("copy", source, copy)
 
@@ -173,17 +186,9 @@ class HdfsStore(ObjectStore):
         )
 
     def open_output(self, path: str) -> OutputFile:
-        """Start a temporary file beside the object; ``close`` renames it."""
+        """Start an object; a large one is a temporary file that ``close`` renames."""
         full = self._full(path)
-        other = _beside(full)
-        run = partial(self._run, "write", path, reads=False)
-        raw = run(lambda: self._client.create(other))
-        return _HdfsOutput(
-            io.BufferedWriter(raw, _BUFFER_BYTES),
-            lambda action: run(action),
-            complete=lambda: self._client.rename(other, full, True),
-            discard=lambda: self._client.delete(other, False),
-        )
+        return _HdfsOutput(self, full, partial(self._run, "write", path, reads=False))
 
     def list_names(self, folder: str) -> list[str]:
         """The names of the files right in the folder."""
@@ -198,7 +203,7 @@ class HdfsStore(ObjectStore):
         """Remove the object."""
         full = self._full(path)
         with contextlib.suppress(FileNotFoundError):
-            self._run("delete", path, lambda: self._client.delete(full, False))
+            self._run("delete", path, lambda: self._ask("delete", full, False))
 
     def delete_many(self, paths: Iterable[str]) -> None:
         """Remove the objects concurrently."""
@@ -237,11 +242,17 @@ class HdfsStore(ObjectStore):
     def _full(self, path: str) -> str:
         return f"{self._root}/{check_path(path)}"
 
+    def _ask(self, request: str, *arguments: object) -> Any:
+        """Send a request to the name node; again while it starts or another one takes over."""
+        return _repeat(lambda: getattr(self._client, request)(*arguments))
+
+    def _info(self, full: str) -> Any:
+        return self._ask("get_file_info", full)
+
     def _open_file(self, full: str) -> Any:
-        status = self._client.get_file_info(full)
-        if status.isdir:
+        if self._info(full).isdir:
             raise FileNotFoundError(full)
-        return self._client.read(full).inner
+        return self._ask("read", full).inner
 
     @staticmethod
     def _bytes(reader: Any, start: int, end: int) -> bytes:
@@ -268,36 +279,67 @@ class HdfsStore(ObjectStore):
 
     # ---- writing
 
-    def _write_beside(self, full: str, pieces: Iterable[Any]) -> str:
-        other = _beside(full)
-        try:
-            with self._client.create(other) as file:
-                for piece in pieces:
-                    if len(piece):
-                        file.write(piece)
-        except BaseException:
-            self._drop(other)
-            raise
-        return other
+    def _write_beside(self, full: str, content: memoryview) -> str:
+        """Write a temporary file; a repeated one has another name."""
 
-    def _put(self, full: str, pieces: Iterable[Any]) -> None:
-        other = self._write_beside(full, pieces)
+        def write() -> str:
+            other = staging_path(full)
+            try:
+                with self._client.create(other) as file:
+                    if len(content):
+                        file.write(content)
+            except BaseException:
+                self._drop(other)
+                raise
+            return other
+
+        return _repeat(write)
+
+    def _put(self, full: str, content: memoryview) -> None:
+        self._replace(self._write_beside(full, content), full, len(content))
+
+    def _replace(self, other: str, full: str, size: int) -> None:
+        """Rename a temporary file of ``size`` bytes."""
         try:
-            self._client.rename(other, full, True)
-        except BaseException:
-            self._drop(other)
-            raise
+            self._ask("rename", other, full, True)
+        except Exception:
+            # The client repeats a request whose response was lost, and then finds no file.
+            if self._is_there(other) or self._info(full).length != size:
+                self._drop(other)
+                raise
+
+    def _close(self, file: Any, other: str, size: int) -> None:
+        """Close a temporary file, in which ``size`` bytes were written.
+
+        The data nodes have the bytes already, if the name node does not close it.
+        """
+        try:
+            file.close()
+        except Exception as error:
+            if not _may_repeat(error):
+                raise
+            _repeat(lambda: self._recover(other))
+            if self._info(other).length != size:
+                raise
+
+    def _recover(self, other: str) -> None:
+        """Have the name node close a file."""
+        for _ in range(_RECOVERIES):
+            if self._client.recover_lease(other):
+                return
+            time.sleep(1)
+        raise TimeoutError(f"{other} was not closed")
 
     def _create(self, full: str, content: memoryview) -> bool:
         """Return whether this call created the file."""
-        other = self._write_beside(full, [content])
+        other = self._write_beside(full, content)
         try:
-            self._client.rename(other, full, False)
+            self._ask("rename", other, full, False)
         except Exception:
             # The client repeats a request whose response was lost, and then meets our own file: if
             # the other name is gone, it was us.
             if not self._is_there(other):
-                return True
+                return self._read_whole(full) == content
             is_taken = self._is_there(full)
             self._drop(other)
             if is_taken:
@@ -307,7 +349,7 @@ class HdfsStore(ObjectStore):
 
     def _is_there(self, full: str) -> bool:
         try:
-            self._client.get_file_info(full)
+            self._info(full)
         except FileNotFoundError:
             return False
         return True
@@ -315,7 +357,7 @@ class HdfsStore(ObjectStore):
     def _drop(self, full: str) -> None:
         """Remove a file that was not completed; one that stays is an orphan that cleanup finds."""
         with contextlib.suppress(Exception):
-            self._client.delete(full, False)
+            self._ask("delete", full, False)
 
     # ---- listing
 
@@ -323,10 +365,13 @@ class HdfsStore(ObjectStore):
         base = f"{self._root}/"
         folder = base + folder_prefix(prefix)
 
+        def list_files() -> Sequence[Any]:
+            return list(self._client.list_status(folder.rstrip("/") or "/", recursive))
+
         def look() -> Sequence[ObjectInfo]:
             for attempt in range(1, _LISTINGS + 1):
                 try:
-                    found = list(self._client.list_status(folder.rstrip("/") or "/", recursive))
+                    found = _repeat(list_files)
                     break
                 except FileNotFoundError:
                     # Of a folder below that was removed meanwhile, or there is nothing at all.
@@ -371,29 +416,29 @@ class HdfsStore(ObjectStore):
 
 
 class _HdfsOutput:
-    """A file under another name, which ``complete`` renames; in memory is one buffer of it."""
+    """An object that is written in pieces: in memory, and from a size on to a temporary file."""
 
     def __init__(
         self,
-        file: io.BufferedWriter,
-        run: Callable[[Callable[[], object]], object],
-        *,
-        complete: Callable[[], object],
-        discard: Callable[[], object],
+        store: HdfsStore,
+        full: str,
+        run: Callable[[Callable[[], None]], None] = lambda action: action(),
     ) -> None:
-        self._file: io.BufferedWriter | None = file
+        self._store = store
+        self._full = full
         self._run = run
-        self._complete = complete
-        self._discard = discard
+        self._other = ""
+        self._file: Any = None
+        self._pending = bytearray()
         self._written = 0
+        self._is_open = True
 
     def write(self, data: object) -> int:
         """Append the bytes."""
-        file = self._file
-        if file is None:
+        if not self._is_open:
             raise ValueError("write to a closed output file")
         view = as_byte_view(data)
-        self._run(lambda: file.write(view))
+        self._run(lambda: self._append(view))
         self._written += view.nbytes
         return view.nbytes
 
@@ -402,31 +447,66 @@ class _HdfsOutput:
         return self._written
 
     def close(self) -> None:
-        """Complete the file and rename it; remove it if that fails."""
-        file = self._file
-        if file is None:
+        """Complete the object; remove the temporary file if that fails."""
+        if not self._is_open:
             return
-
-        def complete() -> None:
-            file.close()
-            self._complete()
-
         try:
-            self._run(complete)
-            self._file = None
+            self._run(self._complete)
+            self._is_open = False
         finally:
             self.abort()
 
     def abort(self) -> None:
-        """Remove the file."""
-        file, self._file = self._file, None
-        if file is not None:
+        """Remove the temporary file."""
+        is_open, self._is_open = self._is_open, False
+        if is_open and self._file is not None:
             with contextlib.suppress(Exception):
-                file.raw.close()
-            with contextlib.suppress(Exception):
-                self._discard()
+                self._file.close()
+            self._store._drop(self._other)
+        self._pending = bytearray()
+
+    def _append(self, view: memoryview) -> None:
+        if len(self._pending) + view.nbytes > _BUFFER_BYTES:
+            self._flush()
+        if view.nbytes > _BUFFER_BYTES:
+            self._file.write(view)
+        else:
+            self._pending += view
+
+    def _flush(self) -> None:
+        if self._file is None:
+            self._other = staging_path(self._full)
+            self._file = self._store._ask("create", self._other)
+        if self._pending:
+            self._file.write(self._pending)
+            self._pending = bytearray()
+
+    def _complete(self) -> None:
+        if self._file is None:
+            self._store._put(self._full, memoryview(self._pending))
+            return
+        self._flush()
+        self._store._close(self._file, self._other, self._written)
+        self._store._replace(self._other, self._full, self._written)
 
 
-def _beside(full: str) -> str:
-    """A name of its own in the same folder; of a manifest, that of one that is staged."""
-    return f"{full}-{uuid.uuid4()}"
+def _may_repeat(error: Exception) -> bool:
+    """Return whether a name node did nothing and asks to be asked later, or ended without response.
+
+    It refuses while it starts, or is in the safe mode of its start after it took over. The client
+    itself repeats requests that it could not send.
+    """
+    is_lost = isinstance(error, ConnectionError) or _LOST in str(error)
+    return is_lost or _LATER in str(error)
+
+
+def _repeat(action: Callable[[], _T]) -> _T:
+    """Repeat a request that failed since a name node starts or ended, after pauses that grow."""
+    for pause in _PAUSES_S:
+        try:
+            return action()
+        except Exception as error:
+            if not _may_repeat(error):
+                raise
+        time.sleep(pause * random.uniform(0.5, 1))
+    return action()

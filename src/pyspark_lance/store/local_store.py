@@ -33,7 +33,6 @@ import os
 import stat
 import threading
 import time
-import uuid
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,6 +51,7 @@ from pyspark_lance.store.object_store import (
     folder_prefix,
     is_out_of_room,
     missing,
+    staging_path,
     too_short,
 )
 
@@ -317,7 +317,7 @@ class LocalStore(ObjectStore):
     def _link_copy(self, source: str, target: str) -> None:
         with self._errors("create", target):
             final = self._writable_path(target)
-            staging = _staging_path(final)
+            staging = staging_path(final)
             origin = self._absolute_path(source)
             with contextlib.suppress(FileExistsError):  # the staging name is unique
                 retry_stale_handles(lambda: os.link(origin, staging))
@@ -644,7 +644,7 @@ def _open_staging(final: str) -> tuple[str, BinaryIO]:
 
     def opened() -> tuple[str, BinaryIO]:
         # A new name for each attempt: a failed call may have created the file.
-        staging = _staging_path(final)
+        staging = staging_path(final)
         return staging, open(staging, "xb", buffering=WRITE_BUFFER_BYTES)
 
     try:
@@ -652,12 +652,6 @@ def _open_staging(final: str) -> tuple[str, BinaryIO]:
     except FileNotFoundError:
         retry_stale_handles(lambda: os.makedirs(os.path.dirname(final), exist_ok=True))
         return retry_stale_handles(opened)
-
-
-def _staging_path(final: str) -> str:
-    folder, _, name = final.rpartition("/")
-    # Most file systems allow names of at most 255 bytes.
-    return f"{folder}/.tmp_{name[:150]}_{uuid.uuid4().hex}.part"
 
 
 def _link(staging: str, final: str) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 import errno
+import uuid
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
@@ -230,6 +231,13 @@ def folder_prefix(prefix: str) -> str:
     """Return the folder as a string prefix of its paths: '' or a checked path with one slash."""
     folder = prefix.rstrip("/")
     return check_path(folder) + "/" if folder else ""
+
+
+def staging_path(path: str) -> str:
+    """Return a unique name in the folder of ``path``, which no reader takes for a version."""
+    folder, _, name = path.rpartition("/")
+    # Most file systems allow names of at most 255 bytes.
+    return f"{folder}/.tmp_{name[:150]}_{uuid.uuid4().hex}.part"
 
 
 def names_directly_in(folder: str, listed: Iterable[ObjectInfo]) -> list[str]:
