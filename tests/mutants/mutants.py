@@ -239,7 +239,7 @@ MUTANTS = (
     Mutant(
         "requests to name nodes that start are not repeated",
         "store/hdfs_store.py",
-        "for pause in _PAUSES_S:",
+        "for pause in pauses_s:",
         "for pause in ():",
         ("tests/store/test_hdfs_failures.py",),
         are_slow=True,

@@ -181,6 +181,24 @@ def test_requests_without_response_are_repeated(table, monkeypatch, request_name
     assert [one.path for one in store.list("")] == ["a"]
 
 
+def test_blocks_without_data_nodes_are_read_again(table, monkeypatch):
+    """As Hadoop's client does: a new name node has not had all reports yet."""
+    store = open_store(table.root, table.storage)
+    store.put("x", b"content")
+    read, opened = store._bytes, []
+
+    def read_later(reader, start, end):
+        opened.append(reader)
+        if len(opened) == 1:
+            raise RuntimeError('DataTransferError("All DataNodes failed: []")')
+        return read(reader, start, end)
+
+    monkeypatch.setattr(store, "_bytes", read_later)
+    assert bytes(store.get("x")) == b"content"
+    first, second = opened
+    assert first is not second  # which has the places of the blocks
+
+
 @pytest.mark.parametrize("size", [5, 9 << 20])
 def test_lost_response_of_output_rename_is_success(table, monkeypatch, size):
     store = open_store(table.root, table.storage)

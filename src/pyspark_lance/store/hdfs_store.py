@@ -48,8 +48,11 @@ _CONNECTIONS: Final = 16
 _LISTINGS: Final = 5
 # Seconds between requests that a name node refuses for now, as Hadoop's own client waits.
 _PAUSES_S: Final = (0.5, 1, 2, 4, 8, 15, 15, 15, 15, 15)
+# The same for blocks that no data node has read, or has reported to a new name node yet.
+_READ_PAUSES_S: Final = (1, 3, 6)
 _RECOVERIES: Final = 60
 _LATER: Final = "org.apache.hadoop.ipc.RetriableException"
+_UNREAD: Final = "All DataNodes failed"
 _LOST: Final = "RPC listener disconnected"
 # Arguments of the client; all other options are settings of Hadoop.
 _ARGUMENTS: Final = ("config_dir", "kerberos_principal", "kerberos_keytab", "kerberos_cache")
@@ -394,7 +397,7 @@ class HdfsStore(ObjectStore):
         """Run the action; with ``reads``, a missing object is a FileNotFoundError."""
         # Raised after the handler, or it would carry the unscrubbed one as context.
         try:
-            return action()
+            return _repeat(action, _READ_PAUSES_S, _is_unread) if reads else action()
         except LanceError:
             raise
         except Exception as error:  # noqa: BLE001 - the client raises errors of many kinds
@@ -500,13 +503,21 @@ def _may_repeat(error: Exception) -> bool:
     return is_lost or _LATER in str(error)
 
 
-def _repeat(action: Callable[[], _T]) -> _T:
+def _is_unread(error: Exception) -> bool:
+    return _UNREAD in str(error)
+
+
+def _repeat(
+    action: Callable[[], _T],
+    pauses_s: Sequence[float] = _PAUSES_S,
+    may_repeat: Callable[[Exception], bool] = _may_repeat,
+) -> _T:
     """Repeat a request that failed since a name node starts or ended, after pauses that grow."""
-    for pause in _PAUSES_S:
+    for pause in pauses_s:
         try:
             return action()
         except Exception as error:
-            if not _may_repeat(error):
+            if not may_repeat(error):
                 raise
         time.sleep(pause * random.uniform(0.5, 1))
     return action()

@@ -17,6 +17,10 @@ public class MiniCluster {
     conf.set("dfs.replication", "2");
     conf.set("dfs.namenode.fs-limits.min-block-size", "0");
     conf.set("dfs.ha.tail-edits.period", "1s");
+    // A name node that starts is in safe mode until all data nodes have sent reports.
+    conf.set("dfs.namenode.safemode.min.datanodes", arguments[2]);
+    conf.set("dfs.namenode.safemode.extension.testing", "3000");
+    conf.set("dfs.heartbeat.interval", "1s");
     MiniDFSNNTopology topology = nameNodes == 1 ? MiniDFSNNTopology.simpleSingleNN(0, 0)
         : MiniDFSNNTopology.simpleHATopology(nameNodes);
     MiniDFSCluster cluster = new MiniDFSCluster.Builder(conf, new File(arguments[0]))
