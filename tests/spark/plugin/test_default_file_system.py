@@ -12,6 +12,7 @@ from s3_server import s3_server  # noqa: F401
 from spark_sessions import session_settings
 
 from pyspark_lance import LanceTable
+from pyspark_lance.store.hadoop_options import URI_SCHEME, has_host
 
 from .conftest import sql
 
@@ -133,6 +134,26 @@ def test_local_catalogs_stay_local(s3, tmp_path):
     assert LanceTable.forName(s3, f"{catalog}.t").toDF().count() == 4
     assert any(tmp_path.iterdir())
     s3.sql(f"DROP TABLE {catalog}.t")
+
+
+def test_plugin_separates_uris_as_python_does(plugin):
+    of_plugin = plugin._jvm.org.pysparklance.python.PathUri
+    for text in (
+        "/t", "t", "a:b", "a:b/c", "a:/b", "S3A://b/t", "s3+ddb://b/t?x=y", "hdfs:///t", "hdfs:/t",
+        "file:/t", "FILE:///t", "file://", "c:x://b/t", "1a://b/t", "in/a://b/t", "://b", "s3a:", "",
+    ):  # fmt: skip
+        scheme = URI_SCHEME.match(text)
+        assert of_plugin.scheme(text) == (scheme[1].lower() if scheme else ""), text
+        assert of_plugin.hasHost(text) == has_host(text), text
+
+
+def test_catalogs_find_no_difference_between_forms_of_a_path(plugin):
+    is_same = plugin._jvm.org.pysparklance.python.Options.isSamePath
+    with session_settings(plugin, {"fs.defaultFS": "s3+ddb://bucket/"}):
+        assert is_same("s3+ddb://bucket/t/", "/t")
+    assert is_same("FILE:///t//", "/t")
+    assert is_same("file:/t", "file:///t")
+    assert not is_same("s3a://bucket/t", "/t")
 
 
 def test_relative_locations_are_in_the_database(plugin, tmp_path):

@@ -27,6 +27,7 @@ import org.pysparklance.catalog.TableDefinition;
 import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
+import org.pysparklance.python.PathUri;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.TableRequest;
 import org.pysparklance.rules.SessionRules;
@@ -236,7 +237,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
 
   /** A location as Spark resolves it: a relative one is in the folder of the database. */
   private static String resolveLocation(Identifier ident, String location) {
-    if (location.startsWith("/") || location.matches("(?i)[a-z][a-z0-9+.:-]*?:/.*")) {
+    if (location.startsWith("/") || !PathUri.scheme(location).isEmpty()) {
       return location;
     }
     URI database = SparkSession.active().sessionState().catalog()

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
@@ -25,6 +26,8 @@ final class HadoopSettings {
   private static final List<String> PREFIXES = List.of("fs.s3a.", "fs.azure.", "fs.gs.",
       "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.",
       "fs.viewfs.mounttable.");
+  private static final Set<String> SCHEMES = Set.of(
+      "s3", "s3a", "s3n", "s3+ddb", "abfs", "abfss", "az", "gcs", "gs", "hdfs", "viewfs");
   private static final String HOMES = "dfs.user.home.dir.prefix";
   private static final String PROVIDERS = "security.credential.provider.path";
 
@@ -44,10 +47,10 @@ final class HadoopSettings {
    */
   static Map<String, String> of(CaseInsensitiveStringMap options, boolean isNamed) {
     String path = options.get("path");
-    boolean hasAuthority = path != null && path.matches("(?i)[a-z][a-z0-9+.:-]*?://[^/].*");
-    boolean isResolved = !hasAuthority && (path != null || isNamed) && hasRemoteDefault();
+    boolean hasHost = path != null && PathUri.hasHost(path);
+    boolean isResolved = !hasHost && (path != null || isNamed) && hasRemoteDefault();
     boolean mayBeRemote = path == null ? isNamed
-        : isResolved || path.matches("(?i)(s3[an]?|s3\\+ddb|abfss?|az|gcs|gs|hdfs|viewfs)://.*");
+        : isResolved || SCHEMES.contains(PathUri.scheme(path));
     if (!mayBeRemote) {
       return Map.of();
     }

@@ -64,9 +64,11 @@ public final class Options {
   }
 
   private static String plainPath(String path) {
-    String plain = path.replaceFirst("^file:/+", "/").replaceAll("/+$", "");
+    boolean isLocal = PathUri.scheme(path).equals("file");
+    String plain = (isLocal ? path.substring(5).replaceFirst("^/+", "/") : path)
+        .replaceAll("/+$", "");
     // A catalog shows the whole URI of a path that a statement gives without its scheme.
-    return HadoopSettings.hasRemoteDefault() ? plain.replaceFirst("^\\w+://[^/]*", "") : plain;
+    return HadoopSettings.hasRemoteDefault() ? PathUri.withoutHost(plain) : plain;
   }
 
   /** The option value of a Spark timestamp in microseconds since 1970. */
