@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from s3_server import s3_server, s3_table_root  # noqa: F401
@@ -181,3 +184,50 @@ def test_refused_credentials_are_explained(store, monkeypatch):
         store.get("x")
     assert caught.value.hint == "check the credentials and what they may do"
     assert "Debug source" not in str(caught.value)
+
+
+REQUESTS = {
+    "get": lambda store: store.get("x"),
+    "get_tail": lambda store: store.get_tail("x", 3),
+    "stat": lambda store: store.stat("x"),
+    "list": lambda store: list(store.list("data")),
+    "one range": lambda store: store.get_range("x", 0, 3),
+    "ranges": lambda store: store.get_ranges(
+        "x", [ByteRange(i << 20, 1 + (i << 20)) for i in range(30)]
+    ),
+}
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_interrupt_does_not_wait_for_response(request_name):
+    """The server sends the signal, and no response before the caller has been interrupted."""
+    has_sent, is_interrupted, has_responded = threading.Lock(), threading.Event(), threading.Event()
+
+    class Requests(BaseHTTPRequestHandler):
+        def do_GET(self):
+            if has_sent.acquire(blocking=False):
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            is_interrupted.wait(20)
+            has_responded.set()
+            self.send_error(404)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_):
+            pass
+
+    with Server(("127.0.0.1", 0), Requests) as server:
+        threading.Thread(target=server.serve_forever).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        store = open_store("s3://bucket/t", KEYS | {"endpoint": endpoint, "s3_client": "obstore"})
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                REQUESTS[request_name](store)
+            assert not has_responded.is_set()
+        finally:
+            is_interrupted.set()
+            server.shutdown()

@@ -11,11 +11,13 @@ import hashlib
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial, wraps
 from importlib.metadata import version
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import obstore
@@ -58,6 +60,7 @@ _RETRY_TIMEOUT: Final = timedelta(seconds=60)
 _MAX_RETRIES: Final = 5
 # The time-out of a whole request would end downloads over slow connections.
 _REQUEST_TIMEOUT: Final = "1h"
+_WAIT_S: Final = 0.5
 # object_store asks for credentials again five minutes before they expire.
 _CREDENTIALS_KEPT: Final = timedelta(minutes=6)
 
@@ -153,7 +156,7 @@ class ObstoreStore(FsspecStore):
     def get(self, path: str) -> Buffer:
         """Return the whole object."""
         client, key = self._client, self._key(path)
-        content = self._read("read", path, lambda: _call(lambda: obstore.get(client, key).bytes()))
+        content = self._read("read", path, lambda: _look(lambda: obstore.get(client, key).bytes()))
         return memoryview(content)
 
     @_unless_forked
@@ -168,7 +171,7 @@ class ObstoreStore(FsspecStore):
             return memoryview(found.bytes()), int(found.meta["size"])
 
         try:
-            return self._read("read", path, lambda: _call(suffix))
+            return self._read("read", path, lambda: _look(suffix))
         except StorageError:
             # An empty object has no last bytes.
             if self.size(path):
@@ -179,7 +182,7 @@ class ObstoreStore(FsspecStore):
     def stat(self, path: str) -> ObjectInfo:
         """Return size, time of the last change and tag."""
         key = self._key(path)
-        head = self._read("stat", path, lambda: _call(lambda: obstore.head(self._client, key)))
+        head = self._read("stat", path, lambda: _look(lambda: obstore.head(self._client, key)))
         return _object_info(path, head)
 
     @_unless_forked
@@ -250,7 +253,7 @@ class ObstoreStore(FsspecStore):
         base = f"{self._key_prefix}/" if self._key_prefix else ""
         prefix = base + folder
         pages = obstore.list(self._client, prefix or None, chunk_size=s3_requests.MAX_KEYS_PER_PAGE)
-        while page := self._write("list", folder, lambda: _call(lambda: next(pages, None))):
+        while page := self._write("list", folder, lambda: _look(lambda: next(pages, None))):
             for entry in page:
                 key = entry["path"]
                 # obstore shows the objects that consoles make for folders, "data/", as "data".
@@ -271,11 +274,15 @@ class ObstoreStore(FsspecStore):
             for start in range(0, len(requests), _RANGES_PER_CALL)
         ]
         if len(parts) == 1:
-            return _call(lambda: fetch(requests))
-        threads = min(len(parts), CONNECTIONS // _RANGES_PER_CALL)
-        with ThreadPoolExecutor(threads) as pool:
-            fetched = pool.map(lambda part: _call(lambda: fetch(part)), parts)
-            return [content for part in fetched for content in part]
+            return _look(lambda: fetch(requests))
+
+        def fetch_all() -> list[Buffer]:
+            threads = min(len(parts), CONNECTIONS // _RANGES_PER_CALL)
+            with ThreadPoolExecutor(threads) as pool:
+                fetched = pool.map(lambda part: _call(lambda: fetch(part)), parts)
+                return [content for part in fetched for content in part]
+
+        return _look(fetch_all)
 
     def _create_object(self, key: str, content: bytes) -> bool:
         """Return whether the conditional put created the object."""
@@ -500,6 +507,49 @@ def _call(request: Callable[[], _T]) -> _T:
         text = _summary(error)
         found = _KINDS.get(next(filter(text.count, _KINDS), ""), OSError)(text)
     raise found
+
+
+def _look(request: Callable[[], _T]) -> _T:
+    """Run a request that changes nothing; in the main thread, an interrupt ends the wait for it.
+
+    obstore waits where Python handles no signals, until its request has ended.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return _call(request)
+    thread = _idle_threads.pop() if _idle_threads else _RequestThread()
+    result: Future[_T] = Future()
+    thread.requests.put((result, request))
+    try:
+        # Again and again, as a signal right before a wait does not end it.
+        while not wait((result,), _WAIT_S).done:
+            pass
+    except BaseException:
+        thread.requests.put(None)
+        raise
+    _idle_threads.append(thread)
+    return result.result()
+
+
+class _RequestThread:
+    """Runs requests of the main thread, one after another."""
+
+    def __init__(self) -> None:
+        self.requests: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        # A daemon, which no exit of the process waits for.
+        threading.Thread(target=self._run, daemon=True, name="pyspark-lance-requests").start()
+
+    def _run(self) -> None:
+        while (task := self.requests.get()) is not None:
+            result, request = task
+            try:
+                result.set_result(_call(request))
+            except BaseException as error:  # noqa: BLE001 - raised by the main thread
+                result.set_exception(error)
+            del task, result, request  # not kept until the next request
+
+
+# Only the main thread uses them.
+_idle_threads: Final[list[_RequestThread]] = []
 
 
 def _summary(error: Exception) -> str:
