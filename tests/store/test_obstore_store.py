@@ -201,6 +201,8 @@ REQUESTS = {
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_interrupt_does_not_wait_for_response(request_name):
     """The server sends the signal, and no response before the caller has been interrupted."""
+    obstore_store._idle_threads.clear()
+    before = threading.enumerate()
     has_sent, is_interrupted, has_responded = threading.Lock(), threading.Event(), threading.Event()
 
     class Requests(BaseHTTPRequestHandler):
@@ -228,6 +230,13 @@ def test_interrupt_does_not_wait_for_response(request_name):
             with pytest.raises(KeyboardInterrupt):
                 REQUESTS[request_name](store)
             assert not has_responded.is_set()
+            (left,) = [
+                one
+                for one in threading.enumerate()
+                if one not in before and one.name == "pyspark-lance-requests"
+            ]
         finally:
             is_interrupted.set()
             server.shutdown()
+    left.join(60)
+    assert not left.is_alive()

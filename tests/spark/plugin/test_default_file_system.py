@@ -140,7 +140,7 @@ def test_plugin_separates_uris_as_python_does(plugin):
     of_plugin = plugin._jvm.org.pysparklance.python.PathUri
     for text in (
         "/t", "t", "a:b", "a:b/c", "a:/b", "S3A://b/t", "s3+ddb://b/t?x=y", "hdfs:///t", "hdfs:/t",
-        "file:/t", "FILE:///t", "file://", "c:x://b/t", "1a://b/t", "in/a://b/t", "://b", "s3a:", "",
+        "file:/t", "FILE:///t", "file://", "c:x://b/t", "1a://b/t", "in/a://b/t", "://b", "s3a:",
     ):  # fmt: skip
         scheme = URI_SCHEME.match(text)
         assert of_plugin.scheme(text) == (scheme[1].lower() if scheme else ""), text
