@@ -141,7 +141,7 @@ def test_requests_wait_for_name_node_that_starts(cluster, table):
 
 
 @pytest.mark.parametrize("size", [5, 9 << 20])
-def test_output_is_completed_by_name_node_that_takes_over(cluster, table, size):
+def test_output_is_completed_by_next_name_node(cluster, table, size):
     store = open_store(table.root, table.storage)
     content = os.urandom(size)
     output = store.open_output("data/x")

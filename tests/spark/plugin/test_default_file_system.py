@@ -147,7 +147,7 @@ def test_plugin_separates_uris_as_python_does(plugin):
         assert of_plugin.hasHost(text) == has_host(text), text
 
 
-def test_catalogs_find_no_difference_between_forms_of_a_path(plugin):
+def test_forms_of_one_path_are_equal(plugin):
     is_same = plugin._jvm.org.pysparklance.python.Options.isSamePath
     with session_settings(plugin, {"fs.defaultFS": "s3+ddb://bucket/"}):
         assert is_same("s3+ddb://bucket/t/", "/t")
