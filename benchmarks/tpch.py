@@ -1,7 +1,7 @@
 """Tables and queries like those of TPC-H: ours, with the plugin and without, Parquet and Delta.
 
 python benchmarks/tpch.py [--scale 0.3] [--repeats 3] [--formats lance,plain,parquet,delta]
-    [--folder FOLDER] [--memory 2g] [--changed] [Q1 Q2 ...]
+    [--folder FOLDER] [--memory 2g] [--warm 1] [--changed] [Q1 Q2 ...]
 
 The eight tables come from the program ``tpchgen-cli`` (``pip install tpchgen-cli``, or its path in
 TPCHGEN); the queries are in words of our own, so these are no results of TPC-H.  Each format has a
@@ -358,7 +358,12 @@ def cells(names: list[str], figures: Figures, compared: Figures) -> Iterator[str
 
 
 def measured(
-    sessions: dict[str, Served], missing: list[str], chosen: list[str], repeats: int, changed: bool
+    sessions: dict[str, Served],
+    missing: list[str],
+    chosen: list[str],
+    repeats: int,
+    warm: int,
+    changed: bool,
 ) -> Iterator[tuple[str, ...]]:
     """Yield the rows of the table."""
     names = list(sessions)
@@ -373,7 +378,7 @@ def measured(
     medians(sessions, "compare", repeats=1, warm=0)
     found = []
     for query in chosen:
-        figures, rows = medians(sessions, query, repeats, warm=1)
+        figures, rows = medians(sessions, query, repeats, warm)
         found.append(ratios(figures))
         yield (f"{query}, {rows} rows", *cells(names, figures, found[-1]))
     means = {
@@ -392,6 +397,7 @@ def main(
     formats: tuple = tuple(SOURCES),
     folder: str = "",
     memory: str = "2g",
+    warm: int = 1,
     changed: bool = False,
 ) -> None:
     names = []
@@ -407,7 +413,7 @@ def main(
         # All sessions run at once, each with a JVM of that memory.
         sessions = {name: Served(name, place, memory) for name in names}
         rows = []
-        for row in measured(sessions, missing, list(queries or QUERIES), repeats, changed):
+        for row in measured(sessions, missing, list(queries or QUERIES), repeats, warm, changed):
             print(*row, sep=" | ", file=sys.stderr, flush=True)  # a run takes long
             rows.append(row)
         for served in sessions.values():

@@ -81,7 +81,7 @@ def test_primary_keys_of_pylance_are_read(tmp_path, keys, expected):
     ("columns", "message"),
     [
         ([], "at least one column"),
-        (["n"], r"'n' of the primary key may be null(.|\n)*changeColumn\('n', nullable=False\) of"),
+        (["n"], r"'n' of the primary key may be null(.|\n)*changeColumn\('n', nullable=False\)"),
         (["id", "ID"], "named twice"),
         (["place"], "'place' cannot be part"),
         (["place.x"], "'place.x' cannot be part"),

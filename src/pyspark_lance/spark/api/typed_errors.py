@@ -27,7 +27,7 @@ _CODED = re.compile(r"^(?:Caused by)?: [\w.$]+: (\[[A-Z_0-9.]+\] .*)$", re.MULTI
 _UNKNOWN_NAME = ("UNRESOLVED_COLUMN", "UNRESOLVED_FIELD")
 # PySpark logs an analysis error, pages of JSON, before it raises it.
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-_is_error_expected = contextvars.ContextVar("says_it_itself", default=False)
+_is_error_expected = contextvars.ContextVar("is_error_expected", default=False)
 
 
 class _Unlogged(logging.Filter):

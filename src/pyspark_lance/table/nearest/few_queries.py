@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.nearest.exact_search import (
     NOTHING_FOUND,
     FoundRows,
@@ -214,6 +215,10 @@ class _VectorDistances:
     work: _Floats  # The same, in the type of products.
     square: float
     slack: float
+
+    def __post_init__(self) -> None:
+        """Reject plain values."""
+        check_enum(self.metric, Metric)
 
     @classmethod
     def of(cls, metric: Metric, query: _Floats) -> _VectorDistances:
