@@ -240,6 +240,8 @@ class SearchOption:
             if own is None:
                 raise ValueError(f"has {name!r}, which it does not know")
             values[own] = value
+        if not values.pop("prefilter", True):
+            raise ValueError("has prefilter = false, but filters count before a search")
         if values.get("near_duplicates"):
             return cls(**_near_duplicates(values))
         values.pop("near_duplicates", None)
@@ -250,8 +252,6 @@ class SearchOption:
             query = json.dumps(query)
         if not isinstance(query, str):
             raise ValueError("has no query: words, or a query in JSON")
-        if not values.pop("prefilter", True):
-            raise ValueError("has prefilter = false, but filters count before a search")
         columns = values.pop("columns", ())
         names = (columns,) if isinstance(columns, str) else tuple(columns or ())
         if not all(isinstance(name, str) for name in names):
@@ -263,12 +263,10 @@ class SearchOption:
 def _near_duplicates(values: dict[str, Any]) -> dict[str, Any]:
     """Return the checked values of a search for near-duplicates."""
     for name in values:
-        if name not in ("near_duplicates", "query", "k", "columns", "max_distance", "prefilter"):
+        if name not in ("near_duplicates", "query", "k", "columns", "max_distance"):
             raise ValueError(f"has {name}, which is not of near_duplicates")
     if not isinstance(values.get("query"), str):
         raise ValueError("has no query: a text")
-    if not values.pop("prefilter", True):
-        raise ValueError("has prefilter = false, but filters count before a search")
     columns = values.pop("columns", None)
     names = columns if isinstance(columns, list) else [columns] if columns is not None else []
     if len(names) > 1 or not all(isinstance(name, str) for name in names):

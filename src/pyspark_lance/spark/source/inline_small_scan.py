@@ -54,8 +54,8 @@ def inline_small_scan(
         return None
     # Without a condition, the plugin has already compared the size with the limit.
     if pushed.filter is not None and left.rows * _row_bytes(snapshot) > max_bytes:
-        condition_bytes = left.rows * _condition_bytes(snapshot, pushed)
-        if pushed.limit is None or condition_bytes > _MAX_CONDITION_BYTES:
+        most_bytes = _MAX_CONDITION_BYTES / left.rows  # of a row
+        if pushed.limit is None or _condition_bytes(snapshot, pushed) > most_bytes:
             return None
     try:
         reader = LanceBatchReader(read, snapshot.pinned, columns, pushed, keep_dictionaries=True)
