@@ -1,17 +1,18 @@
 """What people do every minute in a notebook: with the plugin, without it, and with Parquet.
 
-python benchmarks/interactive.py [--rows 2000000] [--sessions 1] [--connect] [--unix]
+python benchmarks/interactive.py [--rows 2000000] [--sessions 1] [--calls 10] [--connect] [--unix]
     [--kinds plugin,plain,parquet] [--lance-spark JAR --python PYTHON] [WHAT ...]
 
 Each kind has a session of its own, with Spark's default settings; they take turns, call by call,
-ten calls of one action before the next, since a call pays for the worker that the one before lost.
-The table has milliseconds by the clock of the first call and of the tenth (the median of calls
-eight to ten), as medians of the sessions if there are several; and how many processes of Python
+all calls of one action before the next, since a call pays for the worker that the one before lost.
+The table has milliseconds by the clock of the first call and of the last (the median of the last
+three of ten), as medians of the sessions if there are several; and how many processes of Python
 were started in the calls from the second on and still ran at the end of one (both workers of
 ``isEmpty`` without the plugin are gone by then).  The frames are loaded once.
 ``--unix`` has Python and the JVM talk by sockets of Unix, as the plugin has them do by itself;
 ``--connect`` goes by Spark Connect.  The kind ``lance-spark`` is the connector by JNI, as
-``--lance-spark`` and ``--python`` of lance_spark.py say; its Spark may be another one.
+``--lance-spark`` and ``--python`` of lance_spark.py say; its Spark may be another one, on which the
+kind ``parquet-there`` reads Parquet: its ratio to ``parquet`` is that of the two Sparks.
 A WHAT is the start of a label.
 """
 
@@ -32,11 +33,10 @@ import pyarrow as pa
 from harness import Served, print_table, run, save_parquet, scratch, setting_of_jar, start_session
 from pyspark.sql import DataFrame, SparkSession
 
-CALLS = 10
-WARM = 3
+WARM = 0.3
 APPENDS = 10
-THEIRS = "lance-spark"
-KINDS = ("plugin", "plain", "parquet", THEIRS)
+THEIRS, THEIR_PARQUET = "lance-spark", "parquet-there"
+KINDS = ("plugin", "plain", "parquet", THEIRS, THEIR_PARQUET)
 
 
 def rows_of(count: int, rng: np.random.Generator) -> pa.Table:
@@ -141,7 +141,7 @@ class Session:
 
     @property
     def _format(self) -> str:
-        return "parquet" if self.kind == "parquet" else "lance"
+        return "parquet" if self.kind in ("parquet", THEIR_PARQUET) else "lance"
 
     def _path(self, name: str) -> str:
         return f"{self.folder}/{self.kind}/{name}" + ".lance" * (self.kind == THEIRS)
@@ -208,7 +208,7 @@ ACTIONS: dict[str, Callable[[Session, int], object]] = {
 
 
 def measured(
-    given: tuple, python: str, count: int, chosen: list[str], kinds: tuple
+    given: tuple, python: str, count: int, calls: int, chosen: list[str], kinds: tuple
 ) -> dict[str, dict[str, list[list[tuple[float, int]]]]]:
     """Return by action and kind: for each session, what each call took and started."""
     found: dict[str, dict[str, list[list[tuple[float, int]]]]] = {
@@ -216,14 +216,14 @@ def measured(
     }
     for _ in range(count):
         sessions = {
-            kind: Served(kind, *given, python=python if kind == THEIRS else sys.executable)
+            kind: Served(kind, *given, python=python if kind in KINDS[3:] else sys.executable)
             for kind in kinds
         }
         for what in chosen:
             for kind in kinds:
                 found[what][kind].append([])
         for what in chosen:
-            for turn in range(CALLS):
+            for turn in range(calls):
                 for kind, session in sessions.items():
                     taken, new = session.ask(turn, what) or (0, 0)
                     found[what][kind][-1].append((taken, int(new)))
@@ -234,16 +234,17 @@ def measured(
 
 
 def cells(sessions: list[list[tuple[float, int]]]) -> Iterator[str]:
-    """First call, tenth call, processes started from the second call on."""
+    """First call, last calls, processes started from the second call on."""
     yield f"{statistics.median(calls[0][0] for calls in sessions):.0f}"
-    yield f"{tenth(sessions):.0f}"
+    yield f"{warm(sessions):.0f}"
     yield f"{sum(new for calls in sessions for _, new in calls[1:])}"
 
 
-def tenth(sessions: list[list[tuple[float, int]]]) -> float:
-    """Milliseconds of a call when all is warm."""
+def warm(sessions: list[list[tuple[float, int]]]) -> float:
+    """Return the milliseconds of a call when all is warm: the median of the last calls."""
     return statistics.median(
-        statistics.median(taken for taken, _ in calls[-WARM:]) for calls in sessions
+        statistics.median(taken for taken, _ in calls[-max(1, round(WARM * len(calls))) :])
+        for calls in sessions
     )
 
 
@@ -251,26 +252,25 @@ def main(
     *what: str,
     rows: int = 2_000_000,
     sessions: int = 1,
+    calls: int = 10,
     kinds: tuple = (),
     connect: bool = False,
     unix: bool = False,
     lance_spark: str = "",
     python: str = sys.executable,
 ) -> None:
-    kinds = kinds or (KINDS if lance_spark else KINDS[:-1])
+    kinds = kinds or (KINDS if lance_spark else KINDS[:3])
     chosen = [one for one in ACTIONS if one.startswith(what or "")]
     with scratch() as folder:
         save_source(folder, rows)
         given = (folder, connect, unix, lance_spark)
-        found = measured(given, python, sessions, chosen, kinds)
-    names = ("first ms", "tenth ms", "started")
+        found = measured(given, python, sessions, calls, chosen, kinds)
+    names = ("first ms", "last ms", "started")
     ratios = [kind for kind in kinds if kind != "parquet" and "parquet" in kinds]
     lines = []
     for action, by_kind in found.items():
         line = [action, *(cell for kind in kinds for cell in cells(by_kind[kind]))]
-        lines.append(
-            [*line, *(tenth(by_kind[kind]) / tenth(by_kind["parquet"]) for kind in ratios)]
-        )
+        lines.append([*line, *(warm(by_kind[kind]) / warm(by_kind["parquet"]) for kind in ratios)])
     print_table(
         f"{rows:,} rows of 11 columns, {'Connect' if connect else 'classic'}, "
         f"{'Unix sockets' if unix else 'usual sockets'}, {dt.datetime.now(dt.UTC):%Y-%m-%d}",
