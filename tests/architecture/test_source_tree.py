@@ -86,6 +86,17 @@ def test_subpackage_docstrings_state_allowed_imports():
             assert "\n\nMay import: " in ast.literal_eval(docstring.value), path
 
 
+def test_module_docstrings_name_existing_files():
+    python = {path.name for path in FILES} | {path.name for path in (ROOT / "tests").rglob("*.py")}
+    java = {path.name for path in (ROOT / "src").rglob("*.java")}
+    for path in FILES:
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        named = re.findall(r"``(?:[a-z_0-9]+/)*([A-Za-z_0-9]+\.(?:py|java))``", text)
+        assert set(named) <= python | java, path
+        paragraphs = text.split("\n\n")
+        assert not [one for one in paragraphs[:-1] if one.startswith("Source: ")], path
+
+
 def test_package_never_imports_pylance():
     for path in FILES:
         # Its package is called lance; that of the REST protocol's client begins with the same word.

@@ -1,16 +1,14 @@
-"""Assemble Arrow arrays from decoded values and levels; keep stored dictionaries.
+"""Assemble Arrow arrays from decoded values and levels, and concatenate arrays of partial rows.
 
-Strings that are handed on as the dictionary that they are stored as. Looking up the items of a
-dictionary for every row costs much more than decoding its indices, and a consumer of dictionaries
-(the JVM plugin) copies less. Other pages of a column may hold the strings themselves, so that its
-arrays are not all of one type.
+A stored dictionary stays one where the consumer takes dictionaries, as the JVM plugin does: to look
+up its items for every row costs much more than to decode its indices, and the consumer copies less.
+Other pages of the column may hold plain strings, so the arrays of a column may differ in type.
+
+An Arrow array has limits: strings and lists have 32-bit offsets, and the indices of a dictionary
+address a limited number of items. Concatenation merges dictionaries; what does not fit into one
+array stays in several batches.
 
 Source: docs/format/file-format.md, section 6.1.
-
-Concatenation of partial rows: dictionaries become one, and no row is lost beyond 2 GiB.
-
-One array has limits: strings and lists have 32-bit offsets, and the indices of a dictionary address
-only so many items.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Buffers of mini-block chunks, decoded together or laid out together.
+"""Buffers of mini-block chunks, to be decoded or laid out together.
 
-ChunkSegments: the bytes that go into each chunk of a page, before the chunks are laid out. A buffer
-of a chunk is one or more pieces put end to end. Pieces are described for all chunks at once, by
-positions in one array, so that equal chunks are copied as one matrix.
+An encoder returns the encoded values of a page as ``ValueChunks``, perhaps with a
+``DictionaryBlock``; the page layout combines them with the levels.
 
-ValueChunks and DictionaryBlock: the encoded values of a mini-block page. Encoders create them,
-the page layout puts them together with the levels.
+``Segments`` describe the bytes of every chunk before the chunks are laid out. A buffer of a chunk
+consists of one or more pieces. The pieces of all chunks are described by positions in one array, so
+that chunks of equal size are copied as one matrix.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """XXH64 hashes of values, and the split block bloom filters that hold them.
 
-Split block bloom filters, as Parquet has them: the bits of a hash, and filters that hold it. A
-filter is a number of blocks of 256 bits, eight words of 32 each. A hash names a block by its upper
-half, and one bit of each word of it by its lower half.
+As in Parquet, a filter consists of blocks of 256 bits: eight words of 32 bits. The upper half of a
+hash selects a block, the lower half one bit in each word of the block.
 
 Source: docs/format/table-format.md, section 10.6; https://xxhash.com, algorithm XXH64.
 """

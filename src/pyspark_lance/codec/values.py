@@ -1,10 +1,8 @@
 """Decoded leaf values without validity, and the memory of Arrow leaf arrays as numpy arrays.
 
-One slot per visible level entry; a slot of a null value has arbitrary content.
-
-The memory of Arrow leaf arrays as numpy arrays, slices respected and nulls cleaned. What lies at
-null slots is arbitrary in Arrow; here it is zero or empty, so that equal values give equal bytes
-and nulls cost little after packing.
+There is one slot per visible level entry. What lies at the slots of null values is arbitrary in
+Arrow; here it is zero or empty, so that equal values give equal bytes and nulls cost little after
+packing. Slices are respected.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Apply each kind of operation to a table: one function per kind; pure, no I/O.
+"""Apply each kind of operation to a table, and so build manifest N + 1; pure, no I/O.
 
-Build manifest N + 1 from manifest N and a transaction; pure, no I/O.
-
-Everything that depends on the new version number is assigned here, again for every attempt:
-fragment ids, row ids, row versions, feature flags and index coverage.
+There is one function per kind. Everything that depends on the new version number is assigned here,
+again for every attempt: fragment ids, row ids, row versions, feature flags and index coverage.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Fragments and fields that an operation changes; pure, no I/O.
-
-Counts of the fragments that an operation adds, updates and removes.
-"""
+"""Fragments and fields that an operation changes, and the metrics of an operation; pure, no I/O."""
 
 from __future__ import annotations
 

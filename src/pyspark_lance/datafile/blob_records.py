@@ -1,13 +1,11 @@
-"""BlobRecords: locations of blobs in pages, and the objects with large blobs.
+"""BlobRecords and BlobObjects: where the bytes of blobs are, and the objects of large blobs.
 
-BlobObjects: the objects of a table that the large blobs of one data file go to. They are complete
-before the data file is, which names them. No other file is written to them, but rows that move keep
-to them, so that an object may outlive the data file it was written for.
+The bytes of a blob are in the data file or, where a table has objects for blobs and the blob is
+large, in one of these. References to objects elsewhere stay references.
 
-The bytes of values go into the data file itself, or where a table has objects for blobs, large ones
-into these. References to objects elsewhere stay references.
-
-Source: docs/format/file-format.md, section 9.1.
+The objects of a data file are complete before the data file, which refers to them. No other file
+adds to them. Rows that move keep their references, so an object may outlive the data file that it
+was written for.
 
 Source: docs/format/file-format.md, sections 5, 6.7 and 9.1.
 """

@@ -1,8 +1,8 @@
 """FieldReader and FieldWriter: interfaces of the readers and writers of one field.
 
-ArrayBuffer: rows that wait for a page, referenced for as long as that is cheap. A slice of a batch
-keeps all of the batch alive: a column of numbers next to one of documents would hold on to every
-document until it has a page of numbers.
+A writer keeps rows in an ``ArrayBuffer`` until they fill a page. A slice of a batch keeps the whole
+batch in memory, so a column of numbers beside one of documents would keep every document until it
+has a page of numbers. So the writer can have the buffer copy its rows (``own``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OpenFile: one data file during a read, or several small files of one layout.
 
-JoinedMetadata: small files of one layout as if their pages were those of one file. Pages of one
-kind are decoded together, which costs little more than to decode one of them.
+``JoinedMetadata`` presents small files of one layout as if their pages were those of one file.
+Pages of one kind are decoded together, which costs little more than to decode one of them.
 """
 
 from __future__ import annotations

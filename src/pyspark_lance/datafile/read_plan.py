@@ -1,8 +1,8 @@
 """Plans of reads: rows by page, windows of rows to decode, and their stored pages. Pure: no I/O.
 
-StoredPages: positions of the rows of some columns in a distant file, estimated by its metadata.
-Exact byte ranges need a look into the pages, which is a request of its own. Where pages are small,
-or most of their rows are needed, it is faster to fetch them at once and to locate the rows later.
+Exact byte ranges in a distant file take a request for the metadata of its pages. Where pages are
+small, or most of their rows are needed, it is faster to estimate the position of the pages
+(``StoredPages``), fetch them at once and locate the rows later.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """File versions: which of them can store a schema, and the encodings that columns inherit.
 
-Encodings that are requested on a list, struct or map: they are meant for what is in it. pylance
-passes over such keys; here every leaf below honours those that fit its type.
-
-A version is judged field by field.  From the oldest to the newest::
+A version is checked field by field.  From the oldest to the newest::
 
     0.1  numbers, texts, binaries, structs, lists, fixed-size lists of numbers, dictionaries that
          the manifest knows; no encoding on request
@@ -14,6 +11,9 @@ A version is judged field by field.  From the oldest to the newest::
          kind
 
 Types that no version supports are rejected by ``_REFUSALS``, rule by rule.
+
+Encodings that are requested on a list, struct or map apply to the leaves below: each leaf uses
+those that fit its type. pylance ignores such keys.
 
 Source: docs/format/file-format.md, section 1.
 """

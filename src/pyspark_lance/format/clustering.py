@@ -1,11 +1,9 @@
-"""Clustering: the clustering columns of a table, and which fragments were sorted together.
+"""ClusterBy and Clustering: the clustering columns of a table, and the fragments sorted together.
 
-Stored in the table's configuration, which Lance preserves.  It only shows which work is done
-already; readers do not use it.  Pure, no I/O.
-
-ClusterBy: the clustering columns of a table, as stored in its configuration. Compactions without
-columns of their own sort rows by these. Columns are stored by name, since an overwrite gives other
-ids to columns of the same names. Pure, no I/O.
+Both are stored in the table's configuration, which Lance preserves. Compactions without columns of
+their own sort rows by ``ClusterBy``, which names columns, since an overwrite gives other ids to
+columns of the same names. ``Clustering`` shows which work is done already; readers do not use it.
+Pure, no I/O.
 """
 
 from __future__ import annotations

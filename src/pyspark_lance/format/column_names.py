@@ -1,11 +1,10 @@
 """Resolution of column names, and the four computed lineage columns.
 
-All look-ups of columns and of struct fields use it. A table may have columns that differ only by
-case; a name that matches several of them, and none exactly, is an error.
+A table may have columns that differ only by case; a name that matches several of them, and none
+exactly, is an error.
 
-The four lineage columns that a reader computes: names and types. They are not stored like other
-columns: row ids come from a fragment's row-id sequence, row addresses from the position, the two
-versions from runs. No I/O.
+The lineage columns are not stored like other columns: row ids come from a fragment's row-id
+sequence, row addresses from the position, the two versions from runs. No I/O.
 
 Source: docs/format/table-format.md, sections 0, 6.3, 7.
 """

@@ -1,11 +1,8 @@
-"""DeletionVector: the deleted rows of a fragment.  OffsetSet: compressed sets of offsets.
+"""DeletionVector and OffsetSet: the deleted rows of a fragment, and compressed sets of rows.
 
-A deletion file contains the complete set, never a difference.  No I/O: ``metafile`` reads and
-writes the files.
-
-OffsetSet: rows of one fragment in a compressed set, whose memory depends on its runs. A set of runs
-takes a few bytes per run, one of scattered rows about two bytes per row; the same is true for the
-pickles of tasks that contain it.
+A deletion file contains the complete set, never a difference. The memory of an ``OffsetSet``
+depends on its runs: a run takes a few bytes, a scattered row about two; the same is true for the
+pickles of tasks that contain it. No I/O: ``metafile`` reads and writes the files.
 
 Source: docs/format/table-format.md, sections 4.3 and 5.
 """

@@ -1,8 +1,7 @@
 """Field: one node of the schema tree, identified by an id in files.
 
-Source: https://arrow.apache.org/docs/format/Columnar.html#extension-types
-
-Source: docs/format/table-format.md, sections 3.1, 3.2, 3.5; protos/schema.proto, message Field.
+Source: docs/format/table-format.md, sections 3.1, 3.2, 3.5; protos/schema.proto, message Field;
+https://arrow.apache.org/docs/format/Columnar.html#extension-types
 """
 
 from __future__ import annotations

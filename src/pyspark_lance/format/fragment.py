@@ -3,9 +3,8 @@
 Sequences are kept as the bytes that were read, so that an unchanged fragment is written back byte
 for byte; ``row_id_sequence`` and ``version_sequence`` decode them.
 
-Source: docs/format/table-format.md, sections 1.1, 3.3, 4.2; protos/table.proto, message DataFile.
-
-Source: docs/format/table-format.md, sections 4.1, 7.6; protos/table.proto, message DataFragment.
+Source: docs/format/table-format.md, sections 1.1, 3.3, 4.1, 4.2, 7.6; protos/table.proto, messages
+DataFragment and DataFile.
 """
 
 from __future__ import annotations

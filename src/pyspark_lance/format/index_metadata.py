@@ -3,16 +3,14 @@
 Writers must keep the entry of an index of unknown type, unknown fields included, and remove
 fragments from its coverage whose indexed values they change.
 
-Fragment reuse index: where compactions moved rows, for indices with old addresses. The index entry
-``__lance_frag_reuse`` of a table has one version per compaction, oldest first, and in it one group
-per set of fragments that were rewritten together. The addresses of a group are those that its rows
-had before, ascending; the k-th of them is now the k-th row of the concatenated new fragments.
-Addresses of old fragments that are not among them were deleted.
+The fragment reuse index, entry ``__lance_frag_reuse``, shows where compactions moved rows, for
+indices with old addresses. It has one version per compaction, oldest first, and in it one group per
+set of fragments that were rewritten together. The addresses of a group are those that its rows had
+before, ascending; the k-th of them is now the k-th row of the concatenated new fragments. Addresses
+of old fragments that are not among them were deleted.
 
-Source: docs/format/table-format.md, section 10.6; protos/table.proto, message IndexMetadata.
-
-Source: docs/format/table-format.md, section 10.7; protos/table.proto, message
-FragmentReuseIndexDetails.
+Source: docs/format/table-format.md, sections 10.6 and 10.7; protos/table.proto, messages
+IndexMetadata and FragmentReuseIndexDetails.
 """
 
 from __future__ import annotations

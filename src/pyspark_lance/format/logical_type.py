@@ -1,14 +1,14 @@
-"""Logical types, and the plain or declared Arrow types that represent them outside of the format.
+"""Logical types, and the Arrow types that represent them outside of the format.
 
-Plain Arrow types that represent Lance values outside of the format. Lance stores types that a SQL
-engine does not have: unsigned integers, half floats, fixed-size lists, dictionaries, timestamps of
-four units. Each maps to one plain type that can represent all its values; a value that does not fit
-(nanoseconds that are no whole microseconds) is an error and never rounded. Pure, no I/O.
+Lance stores types that a SQL engine does not have: unsigned integers, half floats, fixed-size
+lists, dictionaries, timestamps of four units. Each maps to one plain type that can represent all
+its values; a value that does not fit (nanoseconds that are no whole microseconds) is an error and
+never rounded.
 
-Declared types of columns that Lance stores as another type. Spark's ``varchar(5)`` is stored as a
-string, a vector of its ML library as a struct; the metadata of the field contain Spark's type.
+Conversely, Spark declares types that Lance stores as another type: ``varchar(5)`` is stored as a
+string, a vector of its ML library as a struct. The metadata of the field contain Spark's type.
 
-Types here are storage types; extension types are in field metadata (``field.py``).
+Types here are storage types; extension types are in field metadata (``field.py``). Pure, no I/O.
 
 Source: docs/format/table-format.md, section 3.2.
 """

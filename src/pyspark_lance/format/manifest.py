@@ -1,11 +1,10 @@
 """Manifest: the metadata of one version of a table.
 
-Split a serialized manifest into its fragments, and find those shared with an adjacent version.
-Adjacent versions share nearly all fragments. A reader of many versions compares bytes and only
-decodes the differences. No I/O.
+Adjacent versions share nearly all fragments. A reader of many versions compares the bytes of
+serialized manifests and only decodes the differences (``cut_manifest``). No I/O:
+``metafile/manifest_file.py`` reads and writes the files.
 
 Source: docs/format/table-format.md, section 2.2; protos/table.proto, message Manifest.
-``metafile/manifest_file.py`` reads and writes the files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Operation: the changes of a transaction to a table. One class per kind in the format.
 
-Field names are those of protos/transaction.proto; the protobuf form is in ``operation_proto``.
+Field names are those of protos/transaction.proto; ``transaction`` has the protobuf form.
 
 Source: docs/format/table-format.md, sections 8.1, 8.2.
 """

@@ -1,10 +1,10 @@
-"""Row addresses, ``fragment id << 32 | offset``, and sets of them in indices.
+"""Row addresses, ``fragment id << 32 | offset``, and sets of them in indices. No I/O.
 
-The offset counts all physical rows of the fragment, deleted ones included.  No I/O.
+The offset counts all physical rows of the fragment, deleted ones included.
 
-RowAddrTreeMap: sets of rows in indices, by the high halves of their numbers. Number of u32 entries,
-ascending; for each entry the u32 high half, a u32 length and a 32-bit Roaring bitmap of the low
-halves. A length of zero means all rows of a fragment. No I/O.
+``RowAddrTreeMap`` is the set of rows in index files: the u32 number of entries; for each entry,
+ascending, the u32 high half of its numbers, a u32 length and a 32-bit Roaring bitmap of the low
+halves. A length of zero means all rows of a fragment.
 
 Source: docs/format/table-format.md, sections 0 and 10.8.
 """

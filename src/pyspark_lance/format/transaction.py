@@ -1,7 +1,5 @@
 """Transaction: an operation with its base version, and operations as protobuf messages.
 
-Source: protos/transaction.proto.
-
 Source: docs/format/table-format.md, section 8.1; protos/transaction.proto.
 """
 

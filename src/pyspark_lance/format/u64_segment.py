@@ -1,10 +1,7 @@
-"""U64Segment: a piece of a sequence of 64-bit numbers, in the smallest of five encodings.
+"""U64Segment: a piece of a sequence of 64-bit numbers, in the smallest of five encodings. No I/O.
 
 A segment belongs to one fragment, whose rows are counted in 32 bits, which limits its length.
 Expanding one allocates eight bytes per value: check the length against the fragment first.
-No I/O.
-
-Source: docs/format/table-format.md, sections 6.1 and 6.2 (4).  No I/O.
 
 Source: docs/format/table-format.md, sections 6.1 and 6.2.
 """

@@ -1,16 +1,14 @@
-"""Protobuf wire format: preserve unknown bytes, and code messages of ranges as arrays.
+"""Protobuf wire format: preserve unknown bytes, and code messages of ranges as arrays. No I/O.
 
 Generated classes lose the order and the encoding of fields. Where the format requires messages to
 be kept byte for byte, they are split into fields here and reassembled.
 
-Vectorized protobuf coding of ranges, which most row-id and row-version sequences consist of. A
-sequence of ranges consists of varints: tags, lengths and numbers. So its bytes are split into
-varints by array operations, and the shape of all messages is checked together. Bytes of another
-shape, and damaged ones, are left to the protobuf library. No I/O.
+Most row-id and row-version sequences consist of ranges, which are varints only: tags, lengths and
+numbers. Their bytes are split into varints by array operations, and the shape of all messages is
+checked together. Bytes of another shape, and damaged ones, are left to the protobuf library.
 
-Source: https://protobuf.dev/programming-guides/encoding/
-
-Source: docs/format/table-format.md, sections 6.1 and 7.1.
+Source: docs/format/table-format.md, sections 6.1 and 7.1;
+https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations

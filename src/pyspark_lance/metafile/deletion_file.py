@@ -1,14 +1,12 @@
 """Deletion files: all deleted offsets of one fragment, as an Arrow array or a bitmap.
 
-Reader of an Arrow IPC file with one batch of one uint32 column: a deletion file. The file is parsed
-here because damaged bytes can crash a general IPC reader, and every other shape has to be refused
-anyway. Every position is checked before use, and no buffer is decompressed before its size is
-checked.
+The Arrow form is an IPC file with one batch of one uint32 column. It is parsed here, because
+damaged bytes can crash a general IPC reader, and every other shape has to be refused anyway. Every
+position is checked before use, and the size of a buffer before it is decompressed.
 
-Source: https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format and its File.fbs,
-Message.fbs, Schema.fbs; https://flatbuffers.dev/internals/
-
-Source: docs/format/table-format.md, section 5.
+Source: docs/format/table-format.md, section 5;
+https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format and its File.fbs, Message.fbs,
+Schema.fbs; https://flatbuffers.dev/internals/
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Names of folders and files below a table root, and the two naming schemes of manifests.
+"""Names of folders and files below a table root, the naming schemes of manifests, and versions.
 
-Paths are relative to the table root.
-
-Versions of a table from the names in ``_versions/``, newest first. Only a listing shows which
-versions exist: tagged versions are kept when later ones are cleaned up, so a version may exist
-while the next one does not and newer ones do. This module keeps the listing cheap.
+The versions of a table follow from the names in ``_versions/``, newest first. Only a listing shows
+which versions exist: tagged versions are kept when later ones are cleaned up, so a version may
+exist while the next one does not and newer ones do. This module keeps the listing cheap.
 
 Source: docs/format/table-format.md, sections 1.1 to 1.3.
 """

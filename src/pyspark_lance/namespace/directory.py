@@ -1,7 +1,7 @@
 """Tables of one folder, and the namespaces in its table ``__manifest``.
 
-The table ``__manifest`` of a folder: one row for each table and namespace. Every change replaces
-all rows in one version, as in pylance 14, and is retried after any concurrent commit.
+``__manifest`` has one row for each table and namespace. Every change replaces all rows in one
+version, as in pylance 14, and is retried after any concurrent commit.
 
 Tables of the root are in ``<name>.lance``, where all clients find them without ``__manifest``.
 Other tables are in folders with a random prefix, which object stores distribute over servers.

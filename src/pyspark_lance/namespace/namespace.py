@@ -1,11 +1,9 @@
-"""The interface of namespaces, which list and locate tables.
+"""The interface of namespaces, which list and locate tables, and the base of catalog namespaces.
 
 A name is a tuple of parts, ``("sales", "eu", "orders")``: the namespaces from the outermost one,
 then the table.  ``()`` is the root, which always exists.
 
 Source: the Lance namespace specification; docs/format/namespaces.md describes pylance.
-
-Base of catalog namespaces, accessed by REST or by an implementation of a package.
 """
 
 from __future__ import annotations

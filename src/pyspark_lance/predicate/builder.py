@@ -1,9 +1,7 @@
-"""Builders of typed conditions: find common types as Spark does, and refuse incompatible ones.
+"""Builders of typed conditions: resolve columns, find common types as Spark does, refuse others.
 
 Both parsers (of SQL text and of the JVM plugin's tree) build conditions with these functions, so a
 comparison has the same meaning in both.  No I/O.
-
-Resolution of column names in a condition against a schema.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Casts of whole arrays from one Spark type to another, with and without Spark's ANSI mode.
 
-A value that does not fit, or a malformed text, is an error and never NULL or a wrapped number.  No
+In ANSI mode a value that does not fit, or a malformed text, is an error, never NULL or a wrapped
+number. Without it, such a value becomes NULL or wraps around; only casts that can fail differ.  No
 I/O; no loop over rows.
-
-Casts without ANSI mode: a value that does not fit becomes NULL or wraps around. Only casts that can
-fail differ from those in ``casts``. No I/O; no loop over rows.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """Scalar functions of conditions: kernels over Arrow arrays, patterns, words and sets of values.
 
-Every function returns null for a null argument (``coalesce`` is not among them, as it is lazy and
-part of the evaluation). No I/O.
+Every function returns null for a null argument (``coalesce``, which is lazy, is part of the
+evaluation).
 
-Substring search: a rare text is searched in the concatenated bytes of all texts. Arrow restarts the
-search for each text, which takes three times as long.
+* Substring search: a rare text is searched in the concatenated bytes of all texts. Arrow restarts
+  the search for each text, which takes three times as long.
+* Membership: join keys are often many and close to each other. A bitmap over the range of the
+  numbers is 6 to 14 times as fast as Arrow's hash table.
+* Patterns: LIKE and RLIKE are translated to substring searches or RE2 syntax. RLIKE is a Java
+  regular expression in Spark: constructs with another meaning in RE2, or without an equivalent, are
+  refused.
+* Words are those of Lance: runs of alphanumeric characters, in the bytes of UTF-8.
 
-Membership tests: join keys are often many and close to each other. A bitmap over the range of the
-numbers is 6 to 14 times as fast as Arrow's hash table.
-
-LIKE and RLIKE patterns of Spark are translated to substring searches or RE2 syntax. Spark's RLIKE
-is a Java regular expression: constructs with another meaning in RE2, or without an equivalent, are
-refused.
-
-Words are those of Lance: runs of alphanumeric characters, in the bytes of UTF-8.
+No I/O.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Texts of dates, timestamps and times, as Spark's casts read them (``SparkDateTimeUtils``).
+"""Texts of dates, timestamps and times, as Spark's casts read them, and conversion to local time.
 
-Each function returns NULL for a text that is none; ``casts`` makes an error of that.  No I/O except
-for the files of ``zoneinfo``; no loop over rows.
+A function returns NULL for a malformed text; ``casts`` makes an error of that. Spark's class is
+``SparkDateTimeUtils``.
 
-Conversion between instants and local times for whole arrays, of any year.
+Instants and local times are converted for whole arrays, of any year. Arrow takes the offsets of a
+zone from the transitions listed in the system's files, which end with the year 2037 or earlier. So
+the transitions are those of Python's ``zoneinfo``, which follows the rule at the end of such a
+file; a year that Python does not support gets the offsets of one with the same calendar.
 
-Arrow takes the offsets of a zone from the transitions listed in the system's files, which end with
-the year 2037 or earlier.  So the transitions are those of Python's ``zoneinfo``, which follows the
-rule at the end of such a file; a year that Python does not support gets the offsets of one with the
-same calendar.  No I/O except for the files of ``zoneinfo``; no loop over rows.
+No I/O except for the files of ``zoneinfo``; no loop over rows.
 """
 
 from __future__ import annotations

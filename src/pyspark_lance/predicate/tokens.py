@@ -1,10 +1,7 @@
-"""Tokenizer of SQL conditions: values of literals, and the texts of conjuncts.
+"""Tokenizer of SQL conditions, and the conjuncts of a condition as texts. Pure, no I/O.
 
-No I/O.
-
-Split a SQL condition into the texts of its conjuncts, and select those on one table. A condition
-over two tables cannot be parsed against the schema of one. Its conjuncts often can, once the table
-name before the columns is removed. Pure.
+A condition over two tables cannot be parsed against the schema of one. Its conjuncts often can,
+once the table name before the columns is removed: ``id = 5`` of ``t.id = 5 AND s.x > 0``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """External manifest stores: DynamoDB in the layout of all Lance clients, and SQLite.
 
-External manifest store in DynamoDB, in the layout that all Lance clients share. The table has the
-partition key ``base_uri`` (S) and the sort key ``version`` (N).
+The DynamoDB table has the partition key ``base_uri`` (S) and the sort key ``version`` (N).
 
-External manifest store in an SQLite file, for shared folders without atomic creation of files. The
-file must be where SQLite's locks work: on a local disk, or on a network file system with working
-POSIX locks.
+An SQLite file serves shared folders without atomic creation of files. It must be where SQLite's
+locks work: on a local disk, or on a network file system with working POSIX locks.
 
 Source: docs/format/table-format.md, section 8.5.
 """

@@ -1,26 +1,23 @@
 """LocalStore: a folder of a POSIX file system, mapped or read, also over NFS.
 
-MappedPages: bound the resident memory of memory maps. The pages of a map count as memory of the
+Reads are views of memory maps without a copy, except on network mounts. Writes go to a staging file
+beside the final name, ``.tmp_{name}_{uuid}.part``, which no reader takes for a manifest, and are
+renamed when complete, so no reader sees a partial file. Everything is synced before the rename: a
+manifest that survives a power failure must not refer to data that did not.
+
+Resident memory of maps is bounded (``MappedPages``). The pages of a map count as memory of the
 process until the system reclaims them, which it only does when memory is short; container limits
 and monitors count them before. Dropping them is always safe: a read-only map reads them again from
 the page cache.
 
-Detection of network mounts, whose files are read instead of mapped. A page of a mapped file is
-fetched when it is first touched. If another machine has removed the file, or the server does not
-respond, that kills the process (``SIGBUS``), while a read only fails.
+Files on network mounts are read instead of mapped. A page of a mapped file is fetched when it is
+first touched. If another machine has removed the file, or the server does not respond, that kills
+the process (``SIGBUS``), while a read only fails.
 
-Stale handles: retry calls whose file an NFS client has cached and the server has removed. A client
-of NFS caches which file a name refers to. If another machine removed or replaced that file, or its
-folder, a call may fail with ``ESTALE`` before the client has looked the name up again. So the error
-neither means that the file exists nor that it is missing: the call is repeated by name. If it keeps
-failing, that is a failure of the store, never a missing object.
-
-Reads are views of memory maps without a copy, except on network mounts.  Writes go to a staging
-file beside the final name and are renamed when complete, so no reader sees a partial file.
-Everything is synced before the rename: a manifest that survives a power failure must not refer to
-data that did not.
-
-Staging files are named ``.tmp_{name}_{uuid}.part``, which no reader takes for a manifest.
+Calls that fail with ``ESTALE`` are repeated. A client of NFS caches which file a name refers to; if
+another machine removed or replaced that file or its folder, a call may fail before the client has
+looked the name up again. So the error neither means that the file exists nor that it is missing. If
+it keeps occurring, that is a failure of the store, never a missing object.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """``storage.*`` options -> arguments of an fsspec file system; their values are never shown.
 
 The names are those Lance's other readers take (``aws_access_key_id``, ``endpoint``, ...), in any
-case, so that the same options open a table everywhere. Names that are not in the tables below go
-to the file system as they are: ``key``, ``client_kwargs`` (as JSON), ``profile``, ...
+case, so that the same options open a table everywhere. Names that are not in the tables below go to
+the file system as they are: ``key``, ``client_kwargs`` (as JSON), ``profile``, ...
 
-Masking of storage options in pickles, so that they contain no readable secrets. Tasks carry the
-options to the executors, and Spark may spill tasks to disk and show them in dumps. Masking is not
-encryption: with the pickle and this package, anyone can open the store. The mask is constant, so
-that equal tasks have equal pickles.
+Pickles contain masked options. Tasks carry them to the executors, and Spark may spill tasks to disk
+and show them in dumps. Masking is not encryption: with the pickle and this package, anyone can open
+the store. The mask is constant, so that equal tasks have equal pickles.
 """
 
 from __future__ import annotations

@@ -3,12 +3,10 @@
 Nulls come first and NaN last, as in Spark. On a curve, values are mapped to cells with about
 equally many rows, whose boundaries come from a sample.
 
-ExternalSorter: rows that do not fit into memory are sorted as runs in temporary files, which are
-then merged.
-
-Sorted runs: sorted rows in unreferenced data files. Boundaries from a sample split all runs into
-the same ranges, so a task that merges some ranges reads adjacent rows of each run and has only a
-few rows of each in memory.
+``ExternalSorter`` sorts rows that do not fit into memory as runs in temporary files, and merges
+them. Sorted runs of a clustering are in unreferenced data files instead: boundaries from a sample
+split all runs into the same ranges, so a task that merges some ranges reads adjacent rows of each
+run and has only a few rows of each in memory.
 """
 
 from __future__ import annotations

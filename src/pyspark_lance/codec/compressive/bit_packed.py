@@ -1,8 +1,6 @@
 """InlineBitpacking and OutOfLineBitpacking: blocks of 1024 integers of reduced width.
 
-Source: docs/format/file-format.md, sections 6.2 (levels) and 6.5.
-
-Source: docs/format/file-format.md, sections 6.4 and 6.5.
+Source: docs/format/file-format.md, sections 6.2 (levels), 6.4 and 6.5.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """FixedSizeList: every value is ``dimension`` items; lists of lists nest.
 
-In chunks there is one validity bitmap per layer that has nulls, outermost first, then the items.
-In full-zip pages every row carries its own bitmaps before its items.
+In chunks there is one validity bitmap per layer that has nulls, outermost first, then the items. In
+full-zip pages every row carries its own bitmaps before its items.
 
 Source: docs/format/file-format.md, sections 6.3 and 6.4 (8).
-
-Source: docs/format/file-format.md, sections 6.3 and 6.4.
 """
 
 from __future__ import annotations

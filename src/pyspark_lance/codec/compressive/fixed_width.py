@@ -1,14 +1,10 @@
 """Values of equal width: flat, byte-split, bit-packed or as runs; decoders and encoders.
 
-FastLanes bit packing, the writing half of ``bit_packing``. The rows of a block are gathered first,
-so that each step works on one row of many adjacent blocks: that is twice as fast as
-the steps of unpacking, turned round.
+Bit packing is the inverse of ``bit_packing``. The rows of a block are gathered first, so that each
+step works on one row of many adjacent blocks; this is twice as fast as inverting the steps of
+unpacking.
 
-Source: docs/format/file-format.md, sections 6.4 (1) and 6.5.
-
-Source: docs/format/file-format.md, section 6.4 (4).
-
-Source: docs/format/file-format.md, sections 3.2, 6.2, 6.4 and 12.
+Source: docs/format/file-format.md, sections 3.2, 6.2, 6.4 (1, 4), 6.5 and 12.
 """
 
 from __future__ import annotations

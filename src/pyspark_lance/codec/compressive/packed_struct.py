@@ -1,12 +1,9 @@
-"""PackedStruct and VariablePackedStruct: all fields of a row side by side.
+"""PackedStruct and VariablePackedStruct: all fields of a row side by side, in one column.
 
-Writing packed structs: the adjacent fields of a row, in one column. Fields of fixed width make
-records of fixed width. With strings, binaries or vectors among them (2.2 only) every row is a value
-of variable width.
+Fields of fixed width make records of fixed width. With strings, binaries or vectors among them (2.2
+only), every row is a value of variable width.
 
 Source: docs/format/file-format.md, sections 6.3 and 6.4 (9).
-
-Source: docs/format/file-format.md, section 6.3.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Variable: offsets and the bytes they point into, of strings and binaries.
 
 Source: docs/format/file-format.md, sections 6.4 (6) and 6.5.
-
-Source: docs/format/file-format.md, sections 6.4 and 6.5.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Full-zip pages: large values, each row a byte range of its own.
 
-Finding the entries of full-zip rows, whose positions follow only from earlier entries. All rows are
-walked in step, so that one pass handles one entry of every row; when few long rows are left, these
-are walked one by one.
-
-The writer puts the levels of each value in front of it.
+The writer puts the levels of each value in front of it. So the position of an entry follows only
+from the entries before it in its row. A reader walks all rows in step: one pass handles one entry
+of every row. When few long rows are left, they are walked one by one.
 
 Source: docs/format/file-format.md, sections 6.3 and 6.8.
 """

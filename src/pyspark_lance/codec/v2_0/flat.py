@@ -1,15 +1,11 @@
-"""Buffers of the 2.0 encodings: flat, compressed as a whole, or bit-packed.
+"""Buffers of the 2.0 encodings (flat, compressed as a whole, bit-packed), and their decoders.
 
-The whole buffer may be compressed; then it is decompressed once and kept.
+An ``ArrayDecoder`` decodes a range of rows of one page. It names the byte ranges it needs and gets
+them through ``PageBuffers``, so it does no I/O, and a part of a page costs only its bytes. A buffer
+that is compressed as a whole is decompressed once and kept.
 
-ArrayDecoder: decode a row range of one page, from the buffers of that page.
-
-Interface of the 2.0 encodings to their context: the buffers of one page, and a sink for them.
-Decoders name the byte slices they want and get them through ``PageBuffers``; so they do no I/O of
-their own and a slice of a page costs only its bytes.
-
-All checks that need no values run when a decoder is built; those on values when they are
-decoded. Everything that is allocated is bounded by the requested range or by the page's buffers.
+Checks that need no values run when a decoder is built, those of values when they are decoded.
+Allocations are bounded by the requested range or by the buffers of the page.
 
 Source: docs/format/file-format.md, sections 3.1, 3.2, 5.1 and 5.2.
 """

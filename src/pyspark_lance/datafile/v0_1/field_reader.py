@@ -1,8 +1,8 @@
 """Reader of fields of 0.1 files: a tree of nodes over the pages of batches of rows.
 
-The nodes of a field of a 0.1 file: plain, variable-width, dictionary, list, struct. Every node
-reads parts of batches, all parts of a request at once, into one array. No validity is stored: an
-empty string or binary of a nullable field is null, everything else is valid.
+A node is plain, variable-width, a dictionary, a list or a struct. It reads all requested parts of
+batches into one array. No validity is stored: an empty string or binary of a nullable field is
+null, everything else is valid.
 
 Source: docs/format/file-format.md, sections 10.2 and 10.3.
 """

@@ -1,10 +1,11 @@
 """Reader of fields of 2.0 files: every node of the schema has a column.
 
-Readers of the nodes of a 2.0 field: leaves, packed structs, structs, lists, blobs. Lists name
-ranges of their items, which are values of the next column; so a range of rows becomes ranges
-further down, and columns may have unrelated page boundaries.
+A node is a leaf, a packed struct, a struct, a list or a blob. A list names ranges of its items,
+which are values of the next column; so a range of rows becomes ranges further down, and columns may
+have unrelated page boundaries.
 
-The pages of one 2.0 column: which page holds a value, and the decoders of the last few pages.
+``ColumnPages`` locates values in the pages of one column, and keeps the decoders of the last few
+pages.
 
 Source: docs/format/file-format.md, sections 2.3, 5.1 and 5.2.
 """

@@ -2,11 +2,9 @@
 
 Structs, lists and maps are rebuilt from the levels of the leaves below them, leaf first.
 
-LeafColumnReader: the pages of one column of a 2.1 or 2.2 file.
-
-Which rows are in which page, what must be fetched to decode them, and the decoding itself. What a
-page needs to find rows (metadata words, repetition index, dictionary, symbol table) is read once
-and kept while the page is among those used last.
+``LeafColumnReader`` reads the pages of one column: which rows are in which page, what to fetch, and
+the decoding. What a page needs to find rows (metadata words, repetition index, dictionary, symbol
+table) is read once and kept while the page is among the most recently used ones.
 
 Source: docs/format/file-format.md, sections 2.3, 6, 6.1, 6.7, 6.8 and 9.1.
 """

@@ -4,10 +4,9 @@ Arguments are checked, errors of Spark and of a stopped session are converted, a
 out the frames of the package. A method that changes the table fails if the table is pinned to a
 version, describes its jobs, and names the table in errors.
 
-Checks of the arguments of public methods: names, with suggestions, and types.
-
-Types are checked by the resolved annotations. An argument of another type would raise a Python
-error deep inside, or be misinterpreted: ``columns="id"`` would be the columns ``i`` and ``d``.
+An unknown name of an argument gets a suggestion, and types are checked by the resolved annotations.
+An argument of another type would raise a Python error deep inside, or be misinterpreted:
+``columns="id"`` would be the columns ``i`` and ``d``.
 """
 
 from __future__ import annotations

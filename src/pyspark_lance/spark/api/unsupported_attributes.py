@@ -1,6 +1,6 @@
 """Errors for names of Delta Lake and pylance, with a hint what to use instead.
 
-Simple aliases exist (``merge_builder.py``). The other names raise an error that is also an
+Simple aliases exist (``dml.py``). The other names raise an error that is also an
 ``AttributeError``, so that ``hasattr`` returns False.
 """
 

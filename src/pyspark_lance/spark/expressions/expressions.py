@@ -3,10 +3,8 @@
 Spark does not push projections to Python sources, so this collects the names in expressions. Too
 many names are harmless; an opaque node counts as all names.
 
-Reject texts with a trailing word that Spark parses as an alias.
-
 Spark parses ``id = 5 and`` as the condition ``id = 5`` with the alias ``and``, so an unfinished
-condition would delete rows.
+condition would delete rows. Texts with such a trailing word are refused.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Prune target rows of a merge that certainly have no match, by the keys of the source.
 
-Resolve names of a DataFrame's columns without failing analyses in Spark. A failed analysis costs
-tens of milliseconds, and a Connect server logs a long stack trace.
-
 Spark cannot push a join into a Python source, so it would read and shuffle all rows of the target.
 If the keys are plain columns, this first builds a small filter of the source's keys, so that the
 scan only returns rows that may match.
+
+Names of a DataFrame's columns are resolved here: an analysis that fails in Spark costs tens of
+milliseconds, and a Connect server logs a long stack trace.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Update or delete rows that match a condition that Spark evaluates.
+"""UPDATE, DELETE and the distributed part of all DML: write changed rows, given as a DataFrame.
 
-The distributed part of DML: write changed rows, given as a DataFrame.
-
-One Spark job, which evaluates the changes once, runs the stages of ``table/dml/run_changes.py``.
-The driver receives one description per file; for a plain merge also the filter of the keys and a
-few rows of the target, both of a bounded size.  This only uses the DataFrame API, so it also works
-on Spark Connect.
+Spark evaluates the condition and the new values once, in one job, which runs the stages of
+``table/dml/run_changes.py``. The driver receives one description per file; for a plain merge also
+the filter of the keys and a few rows of the target, both of a bounded size. This only uses the
+DataFrame API, so it also works on Spark Connect.
 """
 
 from __future__ import annotations

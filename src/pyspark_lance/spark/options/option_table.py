@@ -5,11 +5,11 @@ named as in Spark, such as ``mergeSchema``; case, ``_`` and ``-`` are ignored, s
 is the same option. The table of docs/options.md is generated from this table, and a test compares
 the two.
 
-Options of catalog tables: ``CREATE TABLE t USING lance OPTIONS (path …)`` gets a schema from the
-source and stores it; a later ``SELECT`` passes the schema to the source, but no options. So the
-metadata of the first column contains the options. They only apply to reads: in a write, the
-metadata is that of the columns that the query reads, maybe of another table. Storage options are
-left out, as they are secrets.
+A catalog table (``CREATE TABLE t USING lance OPTIONS (path …)``) gets its schema from the source
+and stores it; a later ``SELECT`` passes the schema to the source, but no options. So the metadata
+of the first column contain the options. They only apply to reads: in a write, the metadata are
+those of the columns that the query reads, maybe of another table. Storage options are left out, as
+they are secrets.
 """
 
 from __future__ import annotations

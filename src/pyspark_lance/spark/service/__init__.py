@@ -1,7 +1,7 @@
 """The process that plans and commits for the JVM plugin, one for each Spark application.
 
-``frames.py`` encodes requests and responses, ``methods.py`` lists the methods, ``server.py``
-runs them. Only the plugin starts this process: ``python -m pyspark_lance.spark.service``.
+``methods.py`` lists the methods, ``server.py`` runs them and encodes requests and responses. Only
+the plugin starts this process: ``python -m pyspark_lance.spark.service``.
 
 May import: spark.sql, spark.data_source and all below.
 """

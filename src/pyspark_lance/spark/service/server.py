@@ -1,6 +1,4 @@
-"""Execution of requests in threads, with a response to each when it is done.
-
-Requests and responses between the JVM plugin and this process.
+"""Execution of the JVM plugin's requests in threads, with a response to each when it is done.
 
 A frame is the length of a JSON text in four bytes (big-endian), the text, and attachments: bytes
 that the text names by their position, as ``{"attachment": 0}``. The text has their lengths under

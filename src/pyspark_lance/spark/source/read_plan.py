@@ -2,9 +2,9 @@
 
 The JVM plugin pushes down conditions as typed JSON, a limit, a top N and a key of tasks.
 
-The metadata of a column names the table and version that it was read from. Without the JVM plugin a
-write has only the schema of its rows; the metadata lets it refuse to overwrite a table with rows of
-one of its older versions. Only columns that a query passes through unchanged keep it.
+The metadata of a column name the table and version that it was read from. Without the JVM plugin a
+write has only the schema of its rows; the metadata let it refuse to overwrite a table with rows of
+one of its older versions. Only columns that a query passes through unchanged keep them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The reader of tasks of a batch read.
+"""The reader of tasks of a batch read; it needs no options, manifests or plans.
 
-Early end of Spark tasks that need no more rows. When a limit or a join needs no more rows, the JVM
-plugin creates a file named after the task in Spark's local folder. A worker that then ends its task
-regularly is reused; Spark would kill one that still sends rows.
-
-Executors get this reader, which needs no options, manifests or plans.
+When a limit or a join needs no more rows of a task, the JVM plugin (``CancelOnLimit``) creates a
+file named after the task in Spark's local folder. A worker that then ends its task regularly is
+reused; Spark would kill one that still sends rows.
 """
 
 from __future__ import annotations

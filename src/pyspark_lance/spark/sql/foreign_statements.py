@@ -1,13 +1,11 @@
-"""Statements of Delta and lance-spark that Spark does not parse, and what to use instead.
+"""Statements of Delta and lance-spark that Spark does not parse, and what to use instead. Pure.
 
-SQL text without comments; patterns do not match within strings and quoted names. Pure. This follows
-the lexer of Spark: strings with escapes and doubled quotes, raw strings, names in backticks,
-dollar-quoted text, nested bracketed comments, and hints, which are not comments.
+The plugin requests this when Spark cannot parse a statement: ``OPTIMIZE``, ``VACUUM``, ``CREATE
+INDEX`` and ``DROP INDEX`` become calls of procedures; other statements raise an error with a hint.
 
-The plugin requests this when Spark cannot parse a statement: ``OPTIMIZE`` and ``VACUUM`` become
-calls of procedures; other statements raise an error with a hint.  Pure.
-
-CREATE INDEX and DROP INDEX as calls of procedures.
+Patterns are matched on the text without comments, and not within strings and quoted names. This
+follows the lexer of Spark: strings with escapes and doubled quotes, raw strings, names in
+backticks, dollar-quoted text, nested bracketed comments, and hints, which are not comments.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Column declarations other than the type: NOT NULL, DEFAULT, lengths of strings, comments.
 
-They are stored in the fields of the table, and apply to every write.
-
-Fill columns with a DEFAULT that a DataFrame lacks, as SQL does.
+They are stored in the fields of the table, and apply to every write: columns with a DEFAULT that a
+DataFrame lacks are filled, as SQL does.
 """
 
 from __future__ import annotations

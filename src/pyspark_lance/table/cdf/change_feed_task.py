@@ -1,8 +1,7 @@
 """Reader of changed rows: the part of a change feed that runs on an executor.
 
-A task carries all it needs; executors never read a manifest.
-
-SideReader: reads rows of one version, before or after their change, by address.
+A task carries all it needs; executors never read a manifest. A ``SideReader`` reads rows of one
+version, before or after their change, by address.
 """
 
 from __future__ import annotations

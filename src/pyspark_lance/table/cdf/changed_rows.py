@@ -1,12 +1,11 @@
-"""Rows that the tasks of a change feed read, and how they are packed into tasks.
+"""Rows that the tasks of a change feed read, and how they are packed into tasks; pure.
 
-Versions need rows of the same files: those that one of them changed are scattered over the file, as
-are those of the next one.  So rows that are looked up in one file are read in one pass for all
-changes, unless they are too many for the memory.
+Rows that different versions changed are scattered over the same files. So rows that are looked up
+in one file are read in one pass for all changes, unless they are too many for the memory.
 
-Packs changes into tasks of about equal cost; pure. Changes that look rows up in the same files
-share a task, so that these are read once. Many small versions are cut by version instead: each
-wrote files of its own, which every task would otherwise open.
+Changes are packed into tasks of about equal cost. Those that look up rows in the same files share a
+task, so that these are read once. Many small versions are divided by version instead: each wrote
+files of its own, which every task would otherwise open.
 """
 
 from __future__ import annotations

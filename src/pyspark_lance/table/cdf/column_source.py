@@ -1,15 +1,13 @@
 """Columns of an earlier version, converted to the type of a later one.
 
-Columns and their parts, at any depth, are paired by identity; what a version lacks
-reads as null, and so does every single value that the requested type cannot represent.
+Columns and their parts, at any depth, are paired by identity. What a version lacks reads as null,
+and so does every single value that the requested type cannot represent.
 
-Matching of columns of two versions, at every depth.
-
-A column keeps its field id through renames.  It gets another one when its type changes, an
-overwrite or the restoring of a version may give the ids of one column to another, and the id of a
-dropped column may be assigned again.  So columns and their parts are followed from version to
-version. Where it is unknown how one version became the next (versions between were removed, or a
-transaction was), ids are trusted as far as data files confirm their meaning, and names beyond that.
+A column keeps its field id through renames. It gets another one when its type changes, an overwrite
+or the restoring of a version may give the ids of one column to another, and the id of a dropped
+column may be assigned again. So columns and their parts are followed from version to version. Where
+it is unknown how one version became the next (versions between were removed, or a transaction was),
+ids are trusted as far as data files confirm their meaning, and names beyond that.
 
 Source: docs/format/table-format.md, sections 3, 3.4, 3.5, 8.4 and 13.
 """

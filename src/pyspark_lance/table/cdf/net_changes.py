@@ -1,11 +1,8 @@
 """net_changes: one change for each row over several versions.
 
-Rows of fragments whose row ids nothing else touches pass through.  Of the remaining ones, the
-changes are looked at row by row, in bands of row ids: a band has all changes of its rows, and few
-enough rows for their number not to matter.  A band keeps which rows of which fragment
-changed how, as sets.
-
-Row changes, step by step.
+Rows of fragments whose row ids no other fragment contains pass through. The changes of the
+remaining ones are combined row by row, in bands of row ids: a band has all changes of its rows, and
+so few rows that memory is bounded. It keeps as sets which rows of which fragment changed, and how.
 """
 
 from __future__ import annotations

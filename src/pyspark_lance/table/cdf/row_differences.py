@@ -1,11 +1,10 @@
 """Rows of two batches with different values, also of blobs; vectorised, pure.
 
-Null equals null and NaN equals NaN, as when asking whether a row has changed; 0.0 and -0.0
-differ.
+Null equals null and NaN equals NaN, as when asking whether a row has changed; 0.0 and -0.0 differ.
 
-Which rows of two batches hold other values, where blobs are shown as where their bytes are. A
-descriptor says nothing beyond its file: other bytes may be at the same offset of another file, and
-the same bytes at another offset. So bytes are compared, of the rows that nothing else decides.
+A blob may be given by a descriptor of where its bytes are. A descriptor says nothing beyond its
+file: other bytes may be at the same offset of another file, and the same bytes at another offset.
+So bytes are compared, of the rows whose other columns are equal.
 """
 
 from __future__ import annotations

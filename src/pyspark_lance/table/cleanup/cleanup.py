@@ -12,21 +12,12 @@ Five rules keep a table consistent (docs/format/table-format.md, section 11):
 * Old versions are marked before references to them are checked again, so that no new reference to
   them is created (``cleanup_marks.py``). A full disk has room for an empty mark, at the latest
   after files that cannot be referenced any more are removed.
-* Manifests are renamed before files are removed, and removed last (``pending_removal.py``), so that
-  an interrupted cleanup can be repeated; missing files are ignored.
+* Manifests are renamed before files are removed, and removed last, so that an interrupted cleanup
+  can be repeated; missing files are ignored. A renamed manifest is invisible to readers of all
+  clients, so that no client reads or restores a version with missing files.
 
 Only files below the root of the table (or branch) are removed, never those of the origin of a
-clone.
-
-Files without a version: orphans of failed writes, and manifests pending removal.
-
-Files are listed before manifests are read, so a concurrent commit cannot make a file appear unused;
-uncommitted files are protected only by their age. Clones of the table are not searched: they refer
-to files of versions.
-
-Manifests pending removal: renamed first, removed after the files of their versions. A renamed
-manifest is invisible to readers of all clients, so that no client reads or restores a version with
-missing files. It is removed after the files, so that an interrupted cleanup can be repeated.
+clone. Clones of the table are not searched: they refer to files of versions.
 
 Source: docs/format/table-format.md, section 11.2.
 """

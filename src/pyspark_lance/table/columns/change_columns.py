@@ -1,4 +1,4 @@
-"""Add, drop, rename, widen and change columns, each in one version.
+"""Add, drop, rename, widen and change columns, each in one version; and set the primary key.
 
 Metadata-only changes (adding null columns, renaming, dropping, nullability, the primary key,
 metadata) write no data file. New values are written to additional files; the caller decides where

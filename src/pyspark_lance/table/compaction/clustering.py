@@ -1,10 +1,8 @@
-"""Clustering as stages of tasks: sample, sorted runs, merged fragments.
+"""Clustering as stages of tasks: sample rows, sort runs, merge runs to fragments.
 
-Clustering tasks: sample rows, sort runs, merge runs. Rows keep values, row ids and both versions,
-but not addresses. Each task has about ``sort_bytes`` of rows in memory, twice while sorting.
-
-Bins are clustered independently and concurrently. A bin that fits into the memory of a task is
-sorted and written by one task.
+Rows keep values, row ids and both versions, but not addresses. Each task has about ``sort_bytes``
+of rows in memory, twice while sorting. Bins are clustered independently and concurrently; a bin
+that fits into the memory of a task is sorted and written by one task.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A fragment with many deleted rows is rewritten alone, a small one together with 
 Fragments covered by different indices never share a bin, so that an index covers either all rows of
 a new fragment or none.
 
-Rewrite the live rows of one bin of fragments into new fragments, on an executor. Rows keep their
-values, order, row ids and both versions. Rows are streamed to the writer, so memory is bounded by
-one batch and the open pages, independent of the size of the bin.
+A task rewrites the live rows of one bin into new fragments. Rows keep their values, order, row ids
+and both versions. They are streamed to the writer, so memory is bounded by one batch and the open
+pages, independent of the size of the bin.
 
 Source: docs/format/table-format.md, sections 6.4, 7.3 and 10.5.
 """

@@ -1,13 +1,11 @@
 """The stages of a DML statement; a ``StageRunner`` passes the output of one to the next.
 
-Split changes into pieces of adjacent fragments, and write large inserts. Updated rows must be
-grouped by fragment before they are written. They are shuffled as packed pieces of adjacent
-fragments. Inserted rows need no shuffle: a task with enough of them for a file writes it directly.
-
-The first stage writes inserted rows and packs the remaining ones. The second receives the rows of a
-fragment together, writes the updated ones and collects the addresses of removed rows as one bitmap
-per fragment. The third receives all bitmaps of a fragment and writes its deletion file. Between
-stages, batches consist of a number and an opaque payload.
+The first stage writes inserted rows and packs the remaining ones: updated rows must be grouped by
+fragment, so they are shuffled as packed pieces of adjacent fragments. Inserted rows need no
+shuffle: a task with enough of them for a file writes it directly. The second stage receives the
+rows of a fragment together, writes the updated ones and collects the addresses of removed rows as
+one bitmap per fragment. The third receives all bitmaps of a fragment and writes its deletion file.
+Between stages, batches consist of a number and an opaque payload.
 """
 
 from __future__ import annotations

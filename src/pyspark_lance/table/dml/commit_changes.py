@@ -1,8 +1,7 @@
 """Commit the results of all tasks as one version: Delete if rows were only deleted, else Update.
 
-Record up to which version the changes of a source table are applied to this table.
-
-The commit that applies the changes also records the version, so both are atomic.
+A commit that applies the changes of a source table also records up to which version of the source
+the changes are applied, so both are atomic.
 """
 
 from __future__ import annotations

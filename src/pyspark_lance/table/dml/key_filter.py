@@ -1,18 +1,19 @@
 """Merge keys: filters before the shuffle, predicates for indices, and hash tables of target rows.
 
-A small set is stored as hashes, a large one as a Bloom filter of fixed size, so the filter fits the
-driver and every task. It may have false positives, but no false negatives. A small set also stores
-the values, with which the driver queries indices.
+``KeyFilter``, of the source's keys, is built before target rows are read. A small set is stored as
+hashes, a large one as a Bloom filter of fixed size, so the filter fits the driver and every task.
+It may have false positives, but no false negatives. A small set also stores the values, with which
+the driver queries indices.
 
-KeyTable: a hash table of target rows, to match source rows by equal keys. Source and target rows
-are shuffled by the hash of their key, and the rows of one bucket are matched vectorized. Null
+``KeyTable`` is a hash table of target rows, to match source rows by equal keys. Source and target
+rows are shuffled by the hash of their key, and the rows of one bucket are matched vectorized. Null
 equals nothing. Rows are packed into bytes, so that Spark shuffles them as a single value, which the
 JVM only copies and never decodes.
 
-NewKeys: the primary keys that a merge inserts, as stored in its transaction. Lance hashes the bytes
-of a key: numbers as eight bytes, strings and binary unchanged, and a composite key as all parts,
-each followed by a zero byte. It stores no keys of other types, so the filter must be absent for
-them. The properties of the transaction record the keys of all rows that the merge writes: a
+``NewKeys`` are the primary keys that a merge inserts, as stored in its transaction. Lance hashes
+the bytes of a key: numbers as eight bytes, strings and binary unchanged, and a composite key as all
+parts, each followed by a zero byte. It stores no keys of other types, so the filter must be absent
+for them. The properties of the transaction record the keys of all rows that the merge writes: a
 concurrent merge on the same columns compares its own keys with them, and reads the new rows only if
 one may be equal. Only small merges record their keys, as hashes. A record excludes rows, it never
 proves one: other writers record nothing, and hashes may be equal for different keys.

@@ -3,11 +3,10 @@
 Such a merge needs no expression evaluation, so rows stay in Arrow: each bucket of the source is
 matched with the target keys of the same bucket, and yields changes.
 
-The stages of a plain merge: pack, shuffle and match the rows of both sides. The source is packed,
+It runs in stages, which exchange batches of bucket, kind and payload. The source is packed,
 together with a small filter of its keys. Scans of the target yield keys and addresses of rows that
 pass the filter. A small number of them is broadcast to every task, which matches its source rows;
-otherwise both sides are shuffled by buckets of their keys. Stages exchange batches of bucket, kind
-and payload.
+otherwise both sides are shuffled by buckets of their keys.
 """
 
 from __future__ import annotations

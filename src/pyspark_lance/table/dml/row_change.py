@@ -4,10 +4,9 @@ Deletes, updates and merges share one plan. Each changed row is identified by it
 pinned version; deleted rows are marked in deletion files, updated rows move to new fragments and
 keep their row id, and inserted rows follow them.
 
-Choose between rewriting rows and rewriting columns by estimated cost; no I/O.
-
-The cost of rewriting rows grows with the changed rows, in all columns. The cost of rewriting
-columns grows with all physical rows of the affected fragments, in the changed columns.
+An update may rewrite columns instead of rows, by estimated cost. The cost of rewriting rows grows
+with the changed rows, in all columns; that of rewriting columns with all physical rows of the
+affected fragments, in the changed columns. No I/O.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run the stages of DML statements in this process.
 
-Delete the rows that match a typed predicate, in this process. For predicates that arrive as a tree
-instead of SQL text, from the JVM plugin.
+``delete_where`` deletes the rows that match a typed predicate, which the JVM plugin sends as a tree
+instead of SQL text.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """BTree: a segment of a B-tree index, read by page.
 
-``page_data.lance`` has all rows as (value, row name), nulls first, then ascending by the total
-order of floats; ``page_lookup.lance`` has the bounds of its pages. Visible corruption raises an
-error: pages that are out of order, or values that contradict the bounds.
-
-The order of values in index files: nulls first, floats by total order.
+``page_data.lance`` has all rows as (value, row name), nulls first, then ascending, floats by the
+total order; ``page_lookup.lance`` has the bounds of its pages. Visible corruption raises an error:
+pages that are out of order, or values that contradict the bounds.
 
 Source: docs/format/table-format.md, section 10.6.
 """

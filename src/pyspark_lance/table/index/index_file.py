@@ -1,6 +1,6 @@
-"""IndexFile: open index files, read their rows, and map row ids to addresses.
+"""IndexFile and ColumnQuery: an open index file, and a predicate on one column to look up in it.
 
-ColumnQuery: a predicate on one column for index lookups.
+Row ids that an index has are mapped to addresses of the version that is read.
 """
 
 from __future__ import annotations

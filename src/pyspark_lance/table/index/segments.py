@@ -2,9 +2,8 @@
 
 One entry is one segment of an index and covers the fragments of its bitmap. Whether it refers to
 rows by address or by id (its row names) depends on its kind, its version, and whether the table has
-stable row ids. Unknown kinds and versions are not used.
-
-Map row addresses of indices across compactions, by the fragment reuse index.
+stable row ids. Unknown kinds and versions are not used. Addresses from before a compaction are
+mapped by the fragment reuse index.
 
 Source: docs/format/table-format.md, sections 10.6 and 10.7.
 """

@@ -1,11 +1,9 @@
 """ZoneMap: bounds of a column in zones of rows, their file format, and pruning by them.
 
 One row of the file is one zone: consecutive rows of a fragment. Bounds and counts describe the rows
-that were live when the index was built; rows outside of all zones may have any value.
-
-Prune rows of fragments with zone maps. A zone map is an index with the bounds of each zone of rows.
-Uncovered rows are read: fragments that are not in its bitmap, and rows outside of all zones. An
-unreadable zone map, or one of an unknown version, prunes nothing.
+that were live when the index was built. Uncovered rows may have any value and are read: those of
+fragments that are not in the bitmap of the index, and those outside of all zones. An unreadable
+zone map, or one of an unknown version, prunes nothing.
 
 Source: docs/format/table-format.md, section 10.8.
 """

@@ -1,12 +1,11 @@
 """TextPostings: the documents of each token, in bounded memory; the files of a segment.
 
-A segment has one partition.  Postings that exceed memory are sorted in runs, kept in temporary
+A segment has one partition. Postings that exceed memory are sorted in runs, kept in temporary
 files, and the runs are merged: a document is numbered when it comes, so postings of later runs
-follow those of earlier ones.
+follow those of earlier ones. Segments that are added to an index later have the options of the
+existing ones.
 
 Source: docs/format/table-format.md, section 10.6.
-
-Settings and state of the segments of a full-text index, for adding more rows to it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Build and refresh zone maps of columns: zones by task, and one commit of CreateIndex.
 
-Builder of the zones of some rows of a table, a task of executors. Rows are
-streamed; of each zone only bounds and counts are kept, of nulls their offsets.
+A task streams its rows and keeps only the bounds and counts of each zone, and the offsets of nulls.
 
-A build is planned from one version; rows appended concurrently are not covered, and read as
-before.  Values changed in place, or rows moved, by concurrent commits are a conflict: the work is
-planned again.
+A build is planned from one version; rows appended concurrently are not covered, and read as before.
+Values changed in place, or rows moved, by concurrent commits are a conflict: the work is planned
+again.
 
 Source: docs/format/table-format.md, sections 10.6 and 10.8.
 """

@@ -1,11 +1,9 @@
-"""Exact k-nearest-neighbor search of many queries, block by block.
+"""Exact k-nearest-neighbor search of many queries, block by block; and its results, FoundRows.
 
 A BLAS product of two blocks, minus its maximum rounding error, gives a lower bound of each
 distance. Only pairs whose bound does not exceed the k-th best distance so far are computed in
 double precision; there are few of these after the first rows. So the result is independent of row
 order, block sizes and the machine, and costs little more than the product.
-
-FoundRows: results of a search, and their top-k merge.
 """
 
 from __future__ import annotations

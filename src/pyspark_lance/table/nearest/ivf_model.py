@@ -4,9 +4,8 @@ The rows of a partition are near its centroid. IVF_FLAT stores vectors, IVF_PQ t
 of each sub-vector, IVF_SQ numbers quantized to 256 levels. All segments of an index share one
 model, so that they can be merged.
 
-Write the files of a vector index segment, and read its model. ``index.idx`` has the centroids,
-``auxiliary.idx`` the rows, partition by partition. Codes of IVF_PQ are stored in column-major order
-within each partition.
+A segment has two files: ``index.idx`` with the centroids, and ``auxiliary.idx`` with the rows,
+partition by partition. Codes of IVF_PQ are stored in column-major order within each partition.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Search the nearest partitions of a vector index segment.
+"""Select the usable segments of a vector index, and search their nearest partitions.
 
-Select the usable segments of a vector index; other rows are compared exactly.
+Rows of other segments, and of none, are compared exactly.
 """
 
 from __future__ import annotations

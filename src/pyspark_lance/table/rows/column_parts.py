@@ -4,10 +4,9 @@ The columns of a fragment may be spread over several data files: a column added 
 file, and so does a field added to a struct. A missing part reads as null. If files have only
 unrequested fields of a struct, one of these is read for the validity of the struct.
 
-Data files that several readers take rows from: opened once, and decoded in one pass. To take one
-row in a hundred decodes nearly every page of a file, and so does to take another one in a hundred.
-Readers that know their rows announce them; the rows of all are decoded together when the
-first of them is taken.
+``SharedRows`` are rows of a data file that several readers need. To take one row in a hundred
+decodes nearly every page of a file, and so does to take another one in a hundred. Readers that know
+their rows announce them; the rows of all are decoded in one pass when the first of them is taken.
 
 Source: docs/format/table-format.md, sections 3.3, 3.6, 4.1.
 """

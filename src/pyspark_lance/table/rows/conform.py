@@ -1,15 +1,14 @@
 """Convert data to the exact Arrow types of a table's columns, or raise an error.
 
-Safe casts of Arrow arrays of any type. pyarrow (26, for example) crashes the process when it casts
+Only lossless conversions are allowed, checked on each value.
+
+Two defects of others are avoided. pyarrow (26, for example) crashes the process when it casts
 all-null lists whose items have no buffer, as Spark sends them, to a fixed-size list. With
 dictionary items it creates invalid indices, and it rejects a slice because of a value outside of
 the slice or below a null. So nested arrays are cast recursively, restricted to their valid values.
-
-Add missing offsets buffers to empty Arrow arrays. Arrow allows writers to omit the offsets of an
-empty array, which Arrow Java in Spark 4.1 does. pyarrow still reads the first offset, past the end
-of the empty buffer, and then accesses an invalid address.
-
-Only lossless conversions are allowed, checked on each value.
+And Arrow allows writers to omit the offsets of an empty array, which Arrow Java in Spark 4.1 does;
+pyarrow still reads the first offset, past the end of the empty buffer, and then accesses an invalid
+address. So missing offsets are added.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convert nested parts of a column, for blobs and JSON, and keep the rest.
 
-Blob columns of written data: choose their version and convert bytes to blobs. Tables of file
-version 2.2 have blobs of version 2, older ones of version 1.
+Bytes that are written to blob columns become blobs of version 2 in tables of file version 2.2, of
+version 1 in older ones.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The lineage columns of fragments, from sequences in manifests, files or hidden columns.
 
-Row-id and version sequences stored outside the manifest. Lance does not write them, but the format
-allows them.
-
-Row ids and versions are usually inline in the manifest; they can also be spilled to hidden columns
-of a data file (flag 2048) or, according to the specification, stored in a separate file.
+Row ids and versions are usually inline in the manifest. They can also be spilled to hidden columns
+of a data file (flag 2048) or, according to the specification, stored in a separate file, which
+Lance does not write.
 
 Source: docs/format/table-format.md, sections 4.1 (ExternalFile), 6.3, 7.2, 7.3, 7.6.
 """

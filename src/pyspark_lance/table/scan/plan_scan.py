@@ -1,11 +1,8 @@
 """Plan the tasks of a scan request on a snapshot, packed to about equal cost.
 
-Pack work into tasks of about equal cost, for scans and for change feeds. A Spark task has an
-overhead of about 50 ms, so small pieces of work share a task; a piece that is too large for one
-task is split.
-
-Fragments are pruned with the manifest (lineage runs, row ids, addresses) and indices; small
-fragments share a task, and large ones are split by rows.
+Fragments are pruned with the manifest (lineage runs, row ids, addresses) and indices. A Spark task
+has an overhead of about 50 ms, so small fragments share a task, and large ones are split by rows.
+Change feeds are packed in the same way.
 """
 
 from __future__ import annotations

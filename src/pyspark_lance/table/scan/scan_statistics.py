@@ -2,13 +2,13 @@
 
 Opens only zone map files, and deletion files whose row count is not in the manifest.
 
-Column statistics of ANALYZE, stored in the table configuration. Later versions inherit the
-configuration, so the statistics may be outdated. Counts are scaled to the current number of rows,
-and bounds are used only while the rows are unchanged. Statistics are ignored once the number of
-rows has changed too much, or the column was replaced.
+Statistics of ANALYZE are stored in the table configuration, which later versions inherit, so they
+may be outdated. Counts are scaled to the current number of rows, and bounds are used only while the
+rows are unchanged. Statistics are ignored once the number of rows has changed too much, or the
+column was replaced.
 
-Estimate the stored bytes of columns by the file sizes in the manifest. The size of a file is
-distributed over its columns by the widths of their types.
+The stored bytes of columns are estimated: the size of a file in the manifest is distributed over
+its columns by the widths of their types.
 """
 
 from __future__ import annotations

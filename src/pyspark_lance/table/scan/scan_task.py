@@ -1,14 +1,10 @@
 """ScanTask: read splits of fragments on an executor.
 
-Read sources of batches sequentially, and prefetch the first batches of the next ones. Opening a
-file takes several round trips to the store, which are overlapped this way. Independent of files and
-stores.
-
 A task is self-contained; executors never read the manifest.
 
-Coalesce small adjacent fragments into one read, to amortize the cost per column and file.
-
-Decided by the manifest alone.
+Small adjacent fragments are coalesced into one read, to amortize the cost per column and file; the
+manifest alone decides that. All other sources of batches are read sequentially, while the first
+batches of the next ones are prefetched: opening a file takes several round trips to the store.
 """
 
 from __future__ import annotations

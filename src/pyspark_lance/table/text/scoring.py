@@ -1,8 +1,7 @@
 """Scores by BM25 as Lance computes them, in single precision, and sets of rows with scores.
 
-SearchQuery: a query whose words are tokens, with the statistics of its indices for scores.
-
-The driver resolves it once, so that each task scores its rows independently.
+A ``SearchQuery`` has words as tokens, and the statistics of its indices for scores. The driver
+resolves it once, so that each task scores its rows independently.
 """
 
 from __future__ import annotations

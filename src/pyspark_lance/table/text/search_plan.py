@@ -1,9 +1,8 @@
 """Plans of text searches: which indices are used, which rows are read, how results are merged.
 
-Search of many texts at once: planned once, the words of each query are looked up by the task.
-
-A task has the tasks of the whole table without queries; it searches a block of queries with all of
-them, so nothing but the result leaves it.
+A search of many texts is planned once. Each of its tasks has the tasks of the whole table without
+queries; it looks up the words of a block of queries and searches them in all rows, so nothing but
+the result leaves it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Verify the invariants of a manifest without I/O; findings, each with a remedy.
 
-Repeated field ids and missing row ids are already rejected when the manifest is read.
-
-Source: docs/format/table-format.md, section 14; the numbers are those of the section.
+Repeated field ids and missing row ids are already rejected when the manifest is read. Invariants
+have the numbers of docs/format/table-format.md, section 14.
 """
 
 from __future__ import annotations

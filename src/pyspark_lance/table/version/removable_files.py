@@ -3,13 +3,11 @@
 Only files with a known name pattern in the expected folder are removable; everything else in the
 folder of a table is left alone.
 
-Find the objects with the blobs of live rows by reading the files of a version. Rows keep their
-reference to an object when they move, so neither a manifest nor the name of a data file shows which
-objects are used.
+Objects with the blobs of live rows are found by reading the data files of a version. Rows keep
+their reference to an object when they move, so neither a manifest nor the name of a data file shows
+which objects are used.
 
 Source: docs/format/file-format.md, section 9.1; docs/format/table-format.md, section 11.2.
-
-Source: docs/format/table-format.md, section 11.2.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """One version of a table, ready to plan reads: the entry point of every read and write.
 
-A snapshot never changes.  Snapshots are cached per process, because Spark plans each query of a
-session in the same few worker processes; the cache key is the identity of its manifest file (path,
-size, ETag), so a table that was recreated at the same path is never confused with the old one.
-
-Resolve a version number, tag or timestamp to a manifest.
+A version number, tag or timestamp is resolved to a manifest. A snapshot never changes.  Snapshots
+are cached per process, because Spark plans each query of a session in the same few worker
+processes; the cache key is the identity of its manifest file (path, size, ETag), so a table that
+was recreated at the same path is never confused with the old one.
 
 Source: docs/format/table-format.md, sections 1.4, 12.1 to 12.3.
 """

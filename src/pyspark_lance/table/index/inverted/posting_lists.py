@@ -1,6 +1,7 @@
-"""PostingList: the encoded documents of a token, of which blocks are decoded as they are needed.
+"""PostingList and DecodedPostings: the documents of a token in an inverted index.
 
-DecodedPostings: the same of a token that is searched often, in a few bytes for each document.
+The first decodes blocks as they are needed. The second has all documents of a token that is
+searched often, decoded, in a few bytes each.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Tokenizer: texts of an Arrow array to tokens with their rows and positions.
 
-The table by which Lance normalizes words: ASCII forms of characters. Observed in pylance 14.0.2.
-
-TokenFilters: normalization of a word: lower case, stem, stop words, ASCII form. The order is
-Lance's. Each distinct word passes once; the result is kept.
-
 Words are found in the UTF-8 bytes of all texts at once; only distinct words pass the filters.
+``TokenFilters`` normalizes a word in Lance's order: lower case, stem, stop words, ASCII form. Each
+distinct word passes once; the result is kept. The table of ASCII forms of characters was observed
+in pylance 14.0.2.
 """
 
 from __future__ import annotations
