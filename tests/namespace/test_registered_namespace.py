@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
 import sys
 import traceback
 import types
@@ -22,6 +23,7 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from pyspark_lance.namespace.namespace import ExternalTable
 from pyspark_lance.namespace.open_namespace import open_namespace
 from pyspark_lance.store.credential_issuer import with_fresh_credentials
 from pyspark_lance.table.version.snapshot import open_existing
@@ -119,7 +121,9 @@ def test_drop_table_removes_files_only_at_catalog_location(catalog):
     for again in (names.locate((*parent, "managed")), names.declare((*parent, "managed"))):
         assert again.root.removeprefix("file:") == placed.root  # Hive makes it a URI
     assert open_existing(names.locate((*parent, "external"))).num_rows() == 5
-    with pytest.raises((UnsupportedFeatureError, StorageError), match="rename_table"):
+    assert isinstance(names.locate((*parent, "external")), ExternalTable)
+    assert not isinstance(names.locate((*parent, "managed")), ExternalTable)
+    with pytest.raises(UnsupportedFeatureError, match=r"cannot be renamed[^$]*CREATE TABLE"):
         names.rename_table((*parent, "managed"), (*parent, "new"))
     for name in ("managed", "external"):
         assert names.drop_table((*parent, name)) and not names.drop_table((*parent, name))
@@ -128,6 +132,16 @@ def test_drop_table_removes_files_only_at_catalog_location(catalog):
     # The name is free again.
     append(names.declare((*parent, "managed")).root, 0, 3)
     assert open_existing(names.locate((*parent, "managed"))).num_rows() == 3
+
+
+def test_undeclare_removes_names_without_tables_only(catalog):
+    names, parent, properties, _ = catalog
+    names.create_namespace(parent, properties)
+    append(names.declare((*parent, "written")).root, 0, 5)
+    names.declare((*parent, "declared"))
+    for name in ("written", "declared", "missing"):
+        names.undeclare((*parent, name))
+    assert names.tables(parent) == ["written"]
 
 
 def test_errors_name_catalog_and_hide_secrets(catalog, monkeypatch):
@@ -150,10 +164,48 @@ def test_errors_name_catalog_and_hide_secrets(catalog, monkeypatch):
         with pytest.raises(StorageError, match="lance_namespace implementation") as caught:
             call()
         text = "".join(traceback.format_exception(caught.value))
-        assert "no route" in text
+        assert "no route" in text and "check the settings of the catalog" in text
         secrets = [value for name, value in names.catalog.properties.items() if "token" in name]
         secrets += [names.catalog.properties.get("secret_access_key", TOKEN)]
         assert not [secret for secret in secrets if secret in text]
+
+
+def test_names_without_namespace_are_in_default(tmp_path):
+    names = open_namespace(glue(None, None)[0])
+    with pytest.raises(StorageError, match=r"declare_table"):
+        names.declare(("t",))
+    names.create_namespace(("default",), {"location": str(tmp_path)})
+    try:
+        append(names.declare(("t",)).root, 0, 2)
+        assert names.tables(()) == names.tables(("default",)) == ["t"]
+        assert names.locate(("t",)) == names.locate(("default", "t"))
+        assert names.drop_table(("t",)) and names.tables(("default",)) == []
+        assert not names.has_root_tables()
+    finally:
+        names.drop_namespace(("default",), cascade=True)
+
+
+def test_glue_database_without_location_refuses_tables(tmp_path):
+    names = open_namespace(glue(None, None)[0])
+    names.create_namespace(("nowhere",), {})
+    try:
+        with pytest.raises(InvalidInputError, match=r"nowhere has no location[^$]*LOCATION"):
+            names.declare(("nowhere", "t"))
+        assert names.tables(("nowhere",)) == []
+        assert names.declare(("nowhere", "t"), str(tmp_path)).root == str(tmp_path)
+    finally:
+        names.drop_namespace(("nowhere",), cascade=True)
+
+
+def test_implementations_do_not_print_errors(tmp_path):
+    script = """
+import logging
+from pyspark_lance.namespace.open_namespace import open_namespace
+open_namespace({"namespace": "hive2", "uri": "thrift://127.0.0.1:9", "root": "/"})
+logging.getLogger("lance_namespace_impls.hive2").error("printed")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and "printed" not in done.stderr
 
 
 class VendingNamespace(lance_namespace.LanceNamespace):
@@ -228,6 +280,7 @@ def test_error_codes_map_to_error_types(vending):
 
 def test_missing_namespace_differs_from_empty_one(vending):
     names = open_namespace(vending)
+    assert names.tables(()) == ["denied", "t"] and names.has_root_tables()
     assert names.tables(("empty",)) == []
     with pytest.raises(NamespaceNotFoundError, match="gone"):
         names.tables(("gone",))

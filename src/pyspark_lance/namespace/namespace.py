@@ -18,6 +18,7 @@ from pyspark_lance.store.credential_issuer import Issuer
 from pyspark_lance.store.hadoop_options import hadoop_of, resolve_path
 from pyspark_lance.store.registered_catalog import RegisteredCatalog
 from pyspark_lance.store.rest_client import RestCatalog
+from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
 
 Name = tuple[str, ...]
@@ -69,6 +70,11 @@ class Namespace(Protocol):
         """Rename a table."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExternalTable(Table):
+    """A table at a location that its user chose: dropping its name keeps its files."""
+
+
 def object_id(name: Name) -> str:
     """Return a name as one string."""
     for part in name:
@@ -108,6 +114,20 @@ class CatalogNamespace(ABC):
 
     def register(self, name: Name, table: Table) -> None:  # noqa: B027
         """Do nothing, as ``declare`` has declared the name."""
+
+    @abstractmethod
+    def locate(self, name: Name) -> Table | None:
+        """See ``Namespace``."""
+
+    def undeclare(self, name: Name) -> None:
+        """Remove a name that ``declare`` added, unless there is a table."""
+        table = self.locate(name)
+        if table is not None and open_existing(table) is None:
+            self._deregister(name)
+
+    @abstractmethod
+    def _deregister(self, name: Name) -> None:
+        """Remove a name, but not the files of its table."""
 
     @abstractmethod
     def _page(self, operation: str, parent: Name, token: str | None) -> Any:

@@ -21,13 +21,21 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.namespace.directory import drop_table
-from pyspark_lance.namespace.namespace import CatalogNamespace, Name, format_name, object_id
+from pyspark_lance.namespace.namespace import (
+    CatalogNamespace,
+    ExternalTable,
+    Name,
+    format_name,
+    object_id,
+)
 from pyspark_lance.store.registered_catalog import RegisteredCatalog
 from pyspark_lance.table.version.table import Table
 
 IS_MANAGED: Final = "is_managed_location"
 """Spark's property of tables whose location the catalog chose: their files are dropped, too."""
 _COMMENT, _DESCRIPTION = "comment", "description"
+_DEFAULT: Final = ("default",)
+_GLUE: Final = "glue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,9 @@ class RegisteredNamespace(CatalogNamespace):
     def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:
         """Raise an error, as the interface has no such operation."""
         raise UnsupportedFeatureError(
-            "properties of namespaces in this catalog cannot be changed", self.catalog.uri
+            "properties of namespaces in this catalog cannot be changed",
+            self.catalog.uri,
+            "change them with the tools of the catalog",
         )
 
     def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
@@ -99,8 +109,17 @@ class RegisteredNamespace(CatalogNamespace):
         self.catalog.call("drop_namespace", namespace)
         return True
 
+    def has_root_tables(self) -> bool:
+        """Return whether the catalog has tables without a namespace; Glue, Hive, … have none."""
+        return bool(self._tables(()))
+
     def tables(self, namespace: Name) -> list[str]:
         """See ``Namespace``; with tables that are declared and not written yet."""
+        listed = self._tables(namespace)
+        is_default = not namespace and not listed and self._has_default()
+        return self._tables(_DEFAULT) if is_default else listed
+
+    def _tables(self, namespace: Name) -> list[str]:
         try:
             listed = self._pages("list_tables", namespace, "tables")
         except (InvalidInputError, StorageError) as error:
@@ -113,17 +132,35 @@ class RegisteredNamespace(CatalogNamespace):
             raise _no_namespace(namespace, self.catalog)
         return listed
 
+    def _has_default(self) -> bool:
+        try:
+            return self.properties(_DEFAULT) is not None
+        except LanceError:
+            return False  # the request for the name itself reports that the catalog fails
+
+    def _full_name(self, name: Name) -> Name:
+        """Add the namespace ``default``, as Spark does, to a name without one."""
+        is_bare = len(name) == 1 and self._has_default() and not self.has_root_tables()
+        return (*_DEFAULT, *name) if is_bare else name
+
     def locate(self, name: Name) -> Table | None:
         """See ``Namespace``."""
+        name = self._full_name(name)
         reply = self._describe(name)
-        return None if reply is None else self._table(name, reply)
+        if reply is None:
+            return None
+        table = self._table(name, reply)
+        return table if _is_managed(reply) else ExternalTable(table.root, table.storage)
 
     def declare(self, name: Name, location: str | None = None) -> Table:
         """See ``Namespace``; this declares the name."""
         object_id(name)
+        name = self._full_name(name)
         known = self.locate(name)
         if known is not None:
             return known
+        if location is None:
+            self._check_location(name[:-1])
         properties = {IS_MANAGED: "true"} if location is None else None
         try:
             reply = self.catalog.call(
@@ -145,25 +182,49 @@ class RegisteredNamespace(CatalogNamespace):
             raise
         return self._table(name, reply)
 
+    def _check_location(self, namespace: Name) -> None:
+        """Raise an error where Glue would place a table in a bucket that is not the user's."""
+        if self.catalog.implementation != _GLUE or not namespace:
+            return
+        properties = self.properties(namespace)
+        if properties is not None and not properties.get("location"):
+            raise InvalidInputError(
+                f"the database {format_name(namespace)} has no location for its tables",
+                self.catalog.uri,
+                "CREATE TABLE … LOCATION 's3://…', or create the database with a LOCATION",
+            )
+
     def drop_table(self, name: Name) -> bool:
         """See ``Namespace``; files at a location that a user chose are kept."""
+        name = self._full_name(name)
         reply = self._describe(name)
         if reply is None:
             return False
-        if (reply.properties or {}).get(IS_MANAGED) == "true":
+        if _is_managed(reply):
             # The name is removed last, so that an interrupted drop can be repeated.
             drop_table(self._table(name, reply))
-        self.catalog.call("deregister_table", name)
+        self._deregister(name)
         return True
+
+    def _deregister(self, name: Name) -> None:
+        self.catalog.call("deregister_table", self._full_name(name))
 
     def rename_table(self, name: Name, new: Name) -> None:
         """See ``Namespace``."""
         object_id(new)
+        name, new = self._full_name(name), self._full_name(new)
         if self.locate(name) is None:
             raise TableNotFoundError(f"there is no table {format_name(name)}", self.catalog.uri)
-        self.catalog.call(
-            "rename_table", name, new_table_name=new[-1], new_namespace_id=list(new[:-1])
-        )
+        try:
+            self.catalog.call(
+                "rename_table", name, new_table_name=new[-1], new_namespace_id=list(new[:-1])
+            )
+        except UnsupportedFeatureError:
+            raise UnsupportedFeatureError(
+                "tables of this catalog cannot be renamed",
+                self.catalog.uri,
+                "CREATE TABLE new AS SELECT * FROM old, then DROP TABLE old",
+            ) from None
 
     def _describe(self, name: Name) -> Any | None:
         """Return the description of a table; None if there is no such name."""
@@ -195,6 +256,10 @@ class RegisteredNamespace(CatalogNamespace):
 
     def _page(self, operation: str, parent: Name, token: str | None) -> Any:
         return self.catalog.call(operation, parent, page_token=token)
+
+
+def _is_managed(reply: Any) -> bool:
+    return (reply.properties or {}).get(IS_MANAGED) == "true"
 
 
 def _is_among(name: str, names: list[str]) -> bool:

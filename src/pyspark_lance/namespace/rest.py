@@ -93,6 +93,10 @@ class RestNamespace(CatalogNamespace):
             return False
         return True
 
+    def _deregister(self, name: Name) -> None:
+        request = self.catalog.request("DeregisterTableRequest")
+        self._ask("TableApi", "deregister_table", name, request)
+
     def rename_table(self, name: Name, new: Name) -> None:
         """See ``Namespace``."""
         request = self.catalog.request(

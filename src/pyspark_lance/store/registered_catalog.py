@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ from pyspark_lance.store.storage_options import hide_values
 
 _KNOWN_IMPLEMENTATIONS: Final = "lance_namespace_impls"
 """It registers ``glue``, ``hive2``, ``hive3``, ``iceberg``, ``polaris`` and ``unity``."""
+_SETTINGS_HINT: Final = (
+    "check the settings of the catalog (spark.sql.catalog.<name>.*: address, credentials), your "
+    "permissions there and the network"
+)
 _MAX_ERROR_TEXT: Final = 1000
 _MAX_CONNECTIONS: Final = 4  # of a thread
 _ERRORS: Final[Mapping[int, type[LanceError]]] = {**ERRORS, 13: InvalidInputError}
@@ -99,6 +104,8 @@ class RegisteredCatalog:
             # Its import registers the short names.
             with contextlib.suppress(ModuleNotFoundError):
                 importlib.import_module(_KNOWN_IMPLEMENTATIONS)
+                # It logs errors that it also raises: Python prints them if no handler is set.
+                logging.getLogger(_KNOWN_IMPLEMENTATIONS).addHandler(logging.NullHandler())
             self._check_registered(interface)
         try:
             return interface.connect(self.implementation, dict(self.properties))
@@ -106,8 +113,9 @@ class RegisteredCatalog:
             raise InvalidInputError(
                 f"the catalog cannot be opened: {self._text_of(error)}",
                 self.uri,
-                "set impl to dir, rest, a registered name (pip install lance-namespace-impls has "
-                "glue, hive2, hive3, iceberg, polaris, unity) or the path of a class",
+                "check the settings of the implementation, or set impl to dir, rest, a registered "
+                "name (pip install lance-namespace-impls has glue, hive2, hive3, iceberg, polaris, "
+                "unity) or the path of a class",
             ) from None
 
     def _check_registered(self, interface: Any) -> None:
@@ -133,7 +141,8 @@ class RegisteredCatalog:
             code = getattr(error, "code", None)
             kind = _ERRORS.get(code) if isinstance(code, int) else None
             kind = kind or _ERRORS_BY_NAME.get(type(error).__name__, StorageError)
-            raise kind(what, self.uri) from None  # the original may show properties
+            hint = _SETTINGS_HINT if issubclass(kind, StorageError) else ""
+            raise kind(what, self.uri, hint) from None  # the original may show properties
 
     def _text_of(self, error: Exception) -> str:
         text = hide_values(f"{type(error).__name__}: {error}", self.properties)

@@ -155,6 +155,9 @@ def test_rest_catalog_renews_expired_credentials(rest):
     assert frame.selectExpr("sum(id)").collect()[0][0] == 90
     assert sql(rest, "SHOW TABLES IN rest.shop") == [("shop", "t", False)]
     assert sql(rest, "SHOW NAMESPACES IN rest") == [("main",), ("shop",)]
+    with pytest.raises(Exception, match="oops"):
+        rest.sql("CREATE TABLE rest.shop.failed AS SELECT raise_error('oops') AS a")
+    assert sql(rest, "SHOW TABLES IN rest.shop") == [("shop", "t", False)]
     shown = rest.sql("EXPLAIN EXTENDED SELECT * FROM rest.shop.t").collect()[0][0]
     shown += str(rest.sql("DESCRIBE EXTENDED rest.shop.t").collect())
     shown += str(rest.sql("SHOW CREATE TABLE rest.shop.t").collect())
@@ -192,11 +195,19 @@ def _live_through(spark, table, folder):
     assert sql(spark, f"SELECT * FROM {table} ORDER BY id") == [(1, "a"), (2, "x")]
     assert spark.table(table).count() == 2
     described = dict(row[:2] for row in sql(spark, f"DESCRIBE EXTENDED {table}"))
-    assert described["Comment"] == "shoes"
+    assert described["Comment"] == "shoes" and described["Type"] == "MANAGED"
     assert name in [row[1] for row in sql(spark, f"SHOW TABLES IN {schema}")]
     location = str(folder / "elsewhere")
     spark.sql(f"CREATE TABLE {schema}.other (id bigint) USING lance LOCATION '{location}'")
     spark.range(4).writeTo(f"{schema}.other").append()
+    described = dict(row[:2] for row in sql(spark, f"DESCRIBE EXTENDED {schema}.other"))
+    assert described["Type"] == "EXTERNAL" and described["Location"].endswith(location)
+    assert location in sql(spark, f"SHOW CREATE TABLE {schema}.other")[0][0]
+    with pytest.raises(Exception, match="oops"):
+        spark.sql(f"CREATE TABLE {schema}.failed AS SELECT raise_error('oops') AS a")
+    with pytest.raises(Exception, match="_rowid"):
+        spark.sql(f"CREATE TABLE {schema}.failed (_rowid bigint)")
+    assert "failed" not in [row[1] for row in sql(spark, f"SHOW TABLES IN {schema}")]
     assert lance.dataset(location).count_rows() == 4
     with pytest.raises(Exception, match=r"SCHEMA_NOT_EMPTY|not empty"):
         spark.sql(f"DROP NAMESPACE {schema}")
@@ -214,7 +225,7 @@ def _live_through(spark, table, folder):
 
 def test_glue_tables_use_database_location(glue, tmp_path):
     glue.sql(f"CREATE NAMESPACE glue.shop COMMENT 'all' LOCATION '{tmp_path / 'shop'}'")
-    assert ("shop",) in sql(glue, "SHOW NAMESPACES IN glue")
+    assert sql(glue, "SHOW NAMESPACES IN glue") == [("shop",)]
     described = dict(sql(glue, "DESCRIBE NAMESPACE EXTENDED glue.shop"))
     assert described["Comment"] == "all" and described["Location"].endswith("/shop")
     _live_through(glue, "glue.shop.orders", tmp_path)

@@ -20,8 +20,10 @@ import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.Responses;
 import org.pysparklance.python.TableRequest;
 import org.pysparklance.rules.SessionRules;
+import org.slf4j.LoggerFactory;
 
 /**
  * A Lance namespace as a catalog: {@code spark.sql.catalog.x = org.pysparklance.LanceCatalog} and
@@ -120,7 +122,8 @@ public class LanceCatalog
     CaseInsensitiveStringMap readOptions = isPath(ident) ? request.options()
         : Options.merge(Options.merge(options, found.options()), overrides);
     Map<String, String> location = Map.of(TableCatalog.PROP_LOCATION, readOptions.get("path"),
-        TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
+        found.isExternal() ? TableCatalog.PROP_EXTERNAL : TableCatalog.PROP_IS_MANAGED_LOCATION,
+        "true");
     return new LanceCatalogTable(LanceCatalogTable.nameOf(name, ident), readOptions, location,
         found, null);
   }
@@ -192,7 +195,12 @@ public class LanceCatalog
   private Table createTable(Identifier ident, TableDefinition table)
       throws NoSuchNamespaceException {
     StagedLanceTable created = stage(ident, table, false);
-    created.commitStagedChanges();
+    try {
+      created.commitStagedChanges();
+    } catch (Exception error) {  // those of Scala are none of the kinds that Java declares
+      created.abortStagedChanges();
+      throw error;
+    }
     return created;
   }
 
@@ -213,14 +221,35 @@ public class LanceCatalog
           + "path lies there, and not in " + location + "\n  at: " + ident.name()
           + "\n  hint: leave out LOCATION and the option path");
     }
-    CaseInsensitiveStringMap resolvedOptions = isPath(ident) ? request.options()
-        : Options.merge(options, Python.declare(request, location, ident.namespace()));
-    Runnable register = isPath(ident) ? () -> {}
-        : () -> Python.register(request, resolvedOptions.get("path"));
-    return new StagedLanceTable(
-        Options.with(Options.merge(resolvedOptions, Options.ofTable(tableOptions)),
-            "path", resolvedOptions.get("path")), table.columns(), table, replaces, register,
-            () -> {});
+    if (isPath(ident)) {
+      return new StagedLanceTable(newOptions(request.options(), tableOptions), table.columns(),
+          table, replaces, () -> {}, () -> {});
+    }
+    Responses.Declared declared = Python.declare(request, location, ident.namespace());
+    CaseInsensitiveStringMap resolvedOptions = Options.merge(options, declared.options());
+    return new StagedLanceTable(newOptions(resolvedOptions, tableOptions), table.columns(), table,
+        replaces, () -> Python.register(request, resolvedOptions.get("path")),
+        () -> undeclare(request, declared));
+  }
+
+  /** The options of a statement, at the resolved path. */
+  private static CaseInsensitiveStringMap newOptions(
+      CaseInsensitiveStringMap resolved, CaseInsensitiveStringMap ofStatement) {
+    return Options.with(Options.merge(resolved, Options.ofTable(ofStatement)),
+        "path", resolved.get("path"));
+  }
+
+  /** Removes the name of a table whose creation failed with an error, which is reported instead. */
+  private static void undeclare(TableRequest request, Responses.Declared declared) {
+    try {
+      if (declared.isNew()) {
+        Python.undeclare(request);
+      }
+    } catch (RuntimeException error) {
+      LoggerFactory.getLogger(LanceCatalog.class).warn("the catalog keeps the name {} of a table that was "
+          + "not created", request.name(),
+          error);
+    }
   }
 
   /** Writers of DataFrames and streams set the session's default provider if the user sets none. */

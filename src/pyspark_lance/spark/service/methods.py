@@ -66,6 +66,7 @@ _OTHERS: Final = {
     "no_procedure": Handler(of.UnknownProcedureRequest, to.Response, PLUGIN_CALLS),
     "statement": Handler(of.StatementRequest, to.StatementResponse, PLUGIN_CALLS),
     "declare": Handler(of.DeclareRequest, to.DeclareResponse, CATALOG_CALLS),
+    "undeclare": Handler(of.TableRequest, to.Response, CATALOG_CALLS),
     "register": Handler(of.RegisterRequest, to.Response, CATALOG_CALLS),
     "drop": Handler(of.TableRequest, to.DropResponse, CATALOG_CALLS),
     "rename": Handler(of.RenameRequest, to.Response, CATALOG_CALLS),
@@ -100,7 +101,7 @@ def _handle(name: str, request: of.Request) -> to.Response:
     from pyspark_lance.spark.sql.catalog_calls import locate, opening_options  # noqa: PLC0415
 
     try:
-        located = locate(request, hint=name != "find")
+        located, is_external = locate(request, hint=name != "find")
     except TableNotFoundError:
         if name != "find":
             raise
@@ -108,6 +109,7 @@ def _handle(name: str, request: of.Request) -> to.Response:
     response = _handle_opened(name, located)
     if isinstance(response, to.FindResponse):
         response.options = opening_options(located.options)
+        response.is_external = is_external
     return response
 
 

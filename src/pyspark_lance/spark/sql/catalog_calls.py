@@ -16,8 +16,15 @@ from typing import Any, TypeVar, cast
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from pyspark_lance.errors import NamespaceNotEmptyError, NamespaceNotFoundError, TableNotFoundError
-from pyspark_lance.namespace.namespace import Name, Namespace, format_name
+from pyspark_lance.namespace.namespace import (
+    CatalogNamespace,
+    ExternalTable,
+    Name,
+    Namespace,
+    format_name,
+)
 from pyspark_lance.namespace.open_namespace import ROOT_NAME, open_namespace, real_namespace
+from pyspark_lance.namespace.registered import RegisteredNamespace
 from pyspark_lance.spark.options.parse_options import hadoop_settings_of, storage_options_of
 from pyspark_lance.spark.sql.metadata_tables import split_metadata_name
 from pyspark_lance.spark.sql.plugin_requests import (
@@ -62,8 +69,10 @@ def _parent(names: Namespace, request: NamespaceRequest) -> Name:
     return real_namespace(names, request.namespace)
 
 
-def locate(request: AnyTableRequest, *, hint: bool) -> AnyTableRequest:
+def locate(request: AnyTableRequest, *, hint: bool) -> tuple[AnyTableRequest, bool]:
     """Return the request with the path of the table among its options, instead of its name.
+
+    Also return whether the table is external.
 
     ``hint``: whether the error suggests a similar name, for which it lists the catalog's tables.
     """
@@ -78,7 +87,7 @@ def locate(request: AnyTableRequest, *, hint: bool) -> AnyTableRequest:
         )
     found = _options_of(table, hadoop_settings_of(request.options), shown_as)
     options = CaseInsensitiveDict({**request.options, **found})
-    return replace(request, options=options, name=())
+    return replace(request, options=options, name=()), isinstance(table, ExternalTable)
 
 
 def _suggest_name(name: str, tables: Sequence[str]) -> str:
@@ -131,8 +140,19 @@ def declare(request: DeclareRequest) -> DeclareResponse:
     )
     if location is not None:
         location = resolve_path(location, hadoop)
-    placed = names.declare(_name(names, request.name), location)
-    return DeclareResponse(options=_options_of(placed, hadoop))
+    name = _name(names, request.name)
+    # Other namespaces register a table after its first version.
+    is_new = isinstance(names, CatalogNamespace) and names.locate(name) is None
+    placed = names.declare(name, location)
+    return DeclareResponse(options=_options_of(placed, hadoop), is_new=is_new)
+
+
+def undeclare(request: TableRequest) -> Response:
+    """Remove the name that ``declare`` added for a table that was not created."""
+    names = _namespace(request)
+    if isinstance(names, CatalogNamespace):
+        names.undeclare(_name(names, request.name))
+    return Response()
 
 
 def register(request: RegisterRequest) -> Response:
@@ -171,9 +191,11 @@ def namespaces(request: NamespaceRequest) -> NamespacesResponse:
     """List the namespaces in a namespace."""
     names = _namespace(request)
     listed = names.namespaces(_parent(names, request))
+    has_root = not isinstance(names, RegisteredNamespace) or names.has_root_tables()
+    if request.namespace or not has_root:
+        return NamespacesResponse(namespaces=listed)
     # Spark lists tables by namespace, so the root needs a name of its own.
-    shown_names = listed if request.namespace else sorted({*listed, ROOT_NAME})
-    return NamespacesResponse(namespaces=shown_names)
+    return NamespacesResponse(namespaces=sorted({*listed, ROOT_NAME}))
 
 
 @_or_no_namespace(NamespacePropertiesResponse)

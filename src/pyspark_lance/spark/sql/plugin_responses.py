@@ -92,6 +92,8 @@ class FindResponse(Response):
     """The table; None if there is none."""
     options: Mapping[str, str] | None = None
     """The options that open it, if the request has its name in a catalog."""
+    is_external: bool = False
+    """Whether dropping its name keeps its files."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -310,6 +312,8 @@ class DeclareResponse(NamespaceResponse):
 
     options: Mapping[str, str] | None = None
     """The options that open it."""
+    is_new: bool = False
+    """Whether the catalog has the name since this request."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

@@ -17,23 +17,27 @@ import org.apache.spark.sql.types.StructType;
  * @param schema the columns that the options of the read select
  * @param facts the other fields of the response
  * @param options the options that open the table, if a request had its name in a catalog
+ * @param isExternal whether dropping that name keeps the files
  */
-public record Description(StructType schema, JsonNode facts, Map<String, String> options) {
+public record Description(StructType schema, JsonNode facts, Map<String, String> options,
+    boolean isExternal) {
   /** Spark adds eight bytes per row; with this value, TPC-H queries were faster. */
   private static final double ROW_BYTES = 4;
   /** The limit of a broadcast is ten of these. */
   private static final long BLOB_BYTES = 1 << 20;
 
-  static Description of(JsonNode facts) { return of(facts, Python.JSON.createObjectNode()); }
+  static Description of(JsonNode facts) {
+    return of(facts, Python.JSON.createObjectNode(), false);
+  }
 
-  static Description of(JsonNode facts, JsonNode options) {
+  static Description of(JsonNode facts, JsonNode options, boolean isExternal) {
     return new Description((StructType) DataType.fromJson(facts.get("schema").asText()), facts,
-        options.isObject() ? Responses.texts(options) : Map.of());
+        options.isObject() ? Responses.texts(options) : Map.of(), isExternal);
   }
 
   /** Of a read without rows, and without a table. */
   public static Description nothing(StructType schema) {
-    return new Description(schema, Python.JSON.createObjectNode(), Map.of());
+    return new Description(schema, Python.JSON.createObjectNode(), Map.of(), false);
   }
 
   /** The root of the table or branch. */
@@ -115,7 +119,7 @@ public record Description(StructType schema, JsonNode facts, Map<String, String>
       copy.withObject("/widths").put(column, BLOB_BYTES);
       copy.withObject("/stored").put(column, BLOB_BYTES);
     }
-    return new Description(new StructType(fields), copy, options);
+    return new Description(new StructType(fields), copy, options, isExternal);
   }
 
   /** The title in EXPLAIN. */

@@ -54,7 +54,8 @@ public final class Python {
   /** Of a table that may have its name in a catalog. */
   public static Description find(TableRequest table) {
     JsonNode found = new Request("find").of(table).result();
-    return found.has("table") ? Description.of(found.get("table"), found.path("options")) : null;
+    return found.has("table") ? Description.of(found.get("table"), found.path("options"),
+        found.path("is_external").asBoolean()) : null;
   }
 
   public static boolean exists(CaseInsensitiveStringMap table) {
@@ -190,12 +191,15 @@ public final class Python {
 
   // Catalogs.
 
-  /** The options that open a new table. */
-  public static Map<String, String> declare(TableRequest table, String location,
+  /** The location of a new table. */
+  public static Responses.Declared declare(TableRequest table, String location,
       String[] namespace) throws NoSuchNamespaceException {
-    return Responses.texts(resultIn(namespace,
-        new Request("declare").of(table).with("location", location)).get("options"));
+    return Responses.Declared.of(resultIn(namespace,
+        new Request("declare").of(table).with("location", location)));
   }
+
+  /** Removes the name of a table that was not created. */
+  public static void undeclare(TableRequest table) { new Request("undeclare").of(table).send(); }
 
   public static void register(TableRequest table, String location) {
     new Request("register").of(table).with("location", location).send();

@@ -47,6 +47,18 @@ public final class Responses {
     }
   }
 
+  /**
+   * The location of a new table.
+   *
+   * @param options the options that open it
+   * @param isNew whether the catalog has its name since the request
+   */
+  public record Declared(Map<String, String> options, boolean isNew) {
+    static Declared of(JsonNode response) {
+      return new Declared(texts(response.get("options")), response.path("is_new").asBoolean());
+    }
+  }
+
   /** Estimates of a scan, and of those of its columns that have estimates. */
   public record Estimates(long rows, Map<String, ColumnEstimate> columns) {
     static Estimates of(JsonNode response) {
