@@ -254,7 +254,7 @@ def test_vector_index_is_built_on_executors(spark, tmp_path, numbers):
     result = table.createVectorIndex(
         "vec", "IVF_PQ", "cosine", numPartitions=4, numSubVectors=2, seed=1, userMetadata="codes"
     )
-    assert (result.name, result.num_rows, result.num_fragments) == ("vec_idx", 500, 3)
+    assert (result.names, result.num_rows, result.num_fragments) == (("vec_idx",), 500, 3)
     assert table.history(1).first().userMetadata == "codes"
     (row,) = table.indices().collect()
     assert (row.name, row.kind, row.columns, row.numRows) == ("vec_idx", "vector", ["vec"], 500)

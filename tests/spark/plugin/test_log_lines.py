@@ -60,3 +60,25 @@ def test_stages_of_procedures_are_logged_and_described(plugin, spark_log, tmp_pa
         assert context.getLocalProperty("spark.job.description") == "nightly"
     finally:
         context.setLocalProperty("spark.job.description", None)
+
+
+def test_jobs_of_saves_are_named_by_caller(plugin, tmp_path):
+    context = plugin.sparkContext
+    names = {}
+    for source in ("parquet", "lance"):
+        context._jsc.sc().listenerBus().waitUntilEmpty()
+        before = context._jsc.sc().statusStore().jobsList(None).size()
+        for mode in ("error", "append", "overwrite"):
+            plugin.range(5).write.format(source).mode(mode).save(str(tmp_path / source))
+        context._jsc.sc().listenerBus().waitUntilEmpty()
+        jobs = context._jsc.sc().statusStore().jobsList(None)
+        names[source] = {jobs.apply(at).name() for at in range(jobs.size() - before)}
+        assert context.getLocalProperty("callSite.short") is None
+    assert names["lance"] == names["parquet"] != set()
+    context.setLocalProperty("callSite.short", "my job")
+    try:
+        plugin.range(5).write.format("lance").mode("append").save(str(tmp_path / "lance"))
+        context._jsc.sc().listenerBus().waitUntilEmpty()
+        assert context._jsc.sc().statusStore().jobsList(None).apply(0).name() == "my job"
+    finally:
+        context.setLocalProperty("callSite.short", None)

@@ -109,7 +109,7 @@ def test_pylance_returns_same_neighbours_with_our_index(tmp_path, kind, metric, 
     result = index(path, kind, metric)
     # All but NULL and NaN, and under cosine but zeros.
     assert result.num_rows == (2000 if metric is Metric.COSINE else 2001)
-    assert (result.version, result.name, result.num_partitions) == (2, "v_idx", 5)
+    assert (result.version, result.names, result.num_partitions) == (2, ("v_idx",), 5)
     assert result.num_fragments == 3
     queries = queries_for(numbers, column_type)
     nearest = {"column": "v", "q": pa.array(queries[0]), "k": 3}
@@ -290,8 +290,8 @@ def test_refresh_indexes_uncovered_rows(tmp_path, kind):
     lance.write_dataset(rows_of(some_numbers(9, 300), start=5000), str(path), mode="append")
     assert check_like_pylance(path, queries) == {"SegmentTask", "SearchTask"}
     (done,) = refresh(path)
-    assert (done.name, done.num_rows, done.num_fragments, done.num_partitions) == (
-        "v_idx", 301, 1, 5,
+    assert (done.names, done.num_rows, done.num_fragments, done.num_partitions) == (
+        ("v_idx",), 301, 1, 5,
     )  # fmt: skip
     assert check_like_pylance(path, queries) == {"SegmentTask"}
     assert len(entries(path)) == 2
@@ -393,9 +393,9 @@ def test_only_named_indices_are_refreshed(tmp_path):
         index(path, metric=metric, name=f"by_{metric}")
     append(path)
     done = refresh_vector_indices(Table(str(path)), ["by_dot"])
-    assert [one.name for one in done] == ["by_dot"]
+    assert [one.names for one in done] == [("by_dot",)]
     rest = refresh_vector_indices(Table(str(path)))
-    assert sorted(one.name for one in rest) == ["by_cosine", "by_l2"]
+    assert sorted(one.names for one in rest) == [("by_cosine",), ("by_l2",)]
     assert len({one.version for one in rest}) == 1
     assert refresh(path) == ()
     with pytest.raises(InvalidInputError, match="there is no vector index 'v_idx'"):

@@ -110,8 +110,9 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
       if (isCreation) {
         options.put(Options.CREATE, "true");
       }
-      data.write().format(LanceSource.class.getName())
-          .mode(isCreation ? SaveMode.Append : mode).options(options).save();
+      CallStack.runAsUser(context.sparkSession().sparkContext(), () ->
+          data.write().format(LanceSource.class.getName())
+              .mode(isCreation ? SaveMode.Append : mode).options(options).save());
     }
     // The result of a save, which Spark does not read.
     return new BaseRelation() {

@@ -117,14 +117,14 @@ class VectorIndexResult:
 
     Attributes:
         version: The version that has its new segment; None if there was nothing to do.
-        name: Of the index.
+        names: The index, in a tuple as in ``IndexResult``.
         numPartitions: Its groups of rows.
         numRows: Rows of the new segment.
         numFragments: Fragments that it covers.
     """
 
     version: int | None = None
-    name: str = ""
+    names: tuple[str, ...] = ()
     numPartitions: int = 0  # noqa: N815
     numRows: int = 0  # noqa: N815
     numFragments: int = 0  # noqa: N815
@@ -257,7 +257,7 @@ class VectorBuild:
         return tuple(
             VectorIndexResult(
                 version,
-                one.name,
+                (one.name,),
                 done.shape.num_partitions,
                 done.num_rows,
                 len(one.encoded | one.taken),
@@ -563,7 +563,7 @@ def with_vectors(result: IndexResult, made: Sequence[VectorIndexResult]) -> Inde
         return result
     return IndexResult(
         made[0].version,
-        (*result.names, *(one.name for one in made)),
+        (*result.names, *(name for one in made for name in one.names)),
         result.numSegments + len(made),
         result.numRows + sum(one.numRows for one in made),
     )
