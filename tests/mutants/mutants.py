@@ -237,6 +237,22 @@ MUTANTS = (
         are_slow=True,
     ),
     Mutant(
+        "a manifest of another writer in HDFS counts as this one's",
+        "store/hdfs_store.py",
+        "return self._read_whole(full) == content",
+        "return True",
+        ("tests/store/test_hdfs_failures.py",),
+        are_slow=True,
+    ),
+    Mutant(
+        "a failed rename in HDFS without its file counts as done",
+        "store/hdfs_store.py",
+        "if self._is_there(other) or self._info(full).length != size:",
+        "if self._is_there(other):",
+        ("tests/store/test_hdfs_failures.py",),
+        are_slow=True,
+    ),
+    Mutant(
         "requests to name nodes that start are not repeated",
         "store/hdfs_store.py",
         "for pause in pauses_s:",

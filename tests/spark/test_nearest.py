@@ -274,7 +274,7 @@ def test_vector_index_is_built_on_executors(spark, tmp_path, numbers):
     with pytest.raises(InvalidInputError, match="there is no vector index 'other'"):
         table.refreshVectorIndices("other")
     (added,) = table.refreshVectorIndices(userMetadata="more codes")
-    assert (added.name, added.num_rows, added.num_fragments) == ("vec_idx", 20, 1)
+    assert (added.names, added.num_rows, added.num_fragments) == (("vec_idx",), 20, 1)
     assert table.history(1).first().userMetadata == "more codes"
     assert [row.numRows for row in table.indices().collect()] == [500, 20]
     joined = table.optimizeIndices("vec_idx")

@@ -17,6 +17,7 @@ from hdfs_cluster import run_cluster
 from row_changes import upsert
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
+from pyspark_lance.errors import StorageError
 from pyspark_lance.store import hdfs_store
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cleanup.cleanup import (
@@ -214,6 +215,22 @@ def test_lost_response_of_output_rename_is_success(table, monkeypatch, size):
     output.write(bytes(size))
     output.close()
     assert bytes(store.get("x")) == bytes(size)
+
+
+def test_failed_rename_without_staging_file_is_an_error(table, monkeypatch):
+    """The older object stays; a cleanup may have removed the staging file."""
+    store = open_store(table.root, table.storage)
+    store.put("x", b"older")
+    client = store._client
+
+    def fail(other, full, overwrite):
+        client.delete(other, False)
+        raise RuntimeError("no such file")
+
+    monkeypatch.setattr(client, "rename", fail)
+    with pytest.raises(StorageError, match="no such file"):
+        store.put("x", b"newest")
+    assert bytes(store.get("x")) == b"older"
 
 
 def test_manifest_of_other_writer_is_no_success(table, monkeypatch):
