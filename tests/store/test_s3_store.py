@@ -314,6 +314,17 @@ def of_file(request, s3_server, s3_table_root, monkeypatch, tmp_path):  # noqa: 
     s3_server.ended_keys.clear()
 
 
+@pytest.mark.parametrize("client", ["s3fs", "obstore"])
+def test_expired_token_error_names_renewed_credentials(client, s3_server, s3_table_root):  # noqa: F811
+    storage = {**s3_server.options, "aws_access_key_id": "ended", "s3_client": client}
+    s3_server.ended_keys.add("ended")
+    try:
+        with pytest.raises(StorageError, match=r"token has expired: set new[^$]*renewed"):
+            Table(s3_table_root, storage).store().get("x")
+    finally:
+        s3_server.ended_keys.clear()
+
+
 def test_changed_credential_files_are_read_again(of_file):
     table, replace_keys = of_file
     first = table.store()

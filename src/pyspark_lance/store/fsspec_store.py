@@ -149,6 +149,15 @@ _HINTS = {
     "ConnectionError": "check storage.aws_endpoint and the network",
 }
 
+# By codes of S3, which obstore has in its messages only.
+_HINTS_BY_CODE = {
+    frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed"}): "set storage.aws_region to "
+    "the region of the bucket",
+    frozenset({"ExpiredToken", "TokenRefreshRequired"}): "the session token has expired: set new "
+    "credentials, or use some that are renewed: of a role, a profile, or a catalog that returns "
+    "expires_at_millis",
+}
+
 _T = TypeVar("_T")
 
 
@@ -649,9 +658,10 @@ def _raise_or_return(answer: bytes | Exception) -> bytes:
 
 def _hint(error: BaseException) -> str:
     """Return advice for the user about the error, '' if there is none."""
-    wrong_region = {"PermanentRedirect", "AuthorizationHeaderMalformed"}
-    if s3_requests.error_codes(error) & wrong_region or any(map(str(error).count, wrong_region)):
-        return "set storage.aws_region to the region of the bucket"
+    codes = s3_requests.error_codes(error)
+    for names, hint in _HINTS_BY_CODE.items():
+        if codes & names or any(map(str(error).count, names)):
+            return hint
     return _HINTS.get(type(error).__name__, "")
 
 
