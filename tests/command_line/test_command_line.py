@@ -117,6 +117,14 @@ def test_verify_returns_exit_code(capsys, path):
     assert "1 errors" in run(capsys, "verify", path, code=1)
 
 
+def test_verify_of_missing_version_names_existing_ones(capsys, path, tmp_path):
+    assert main(["verify", path, "--version", "7"]) == 2
+    error = capsys.readouterr().err
+    assert "no version 7" in error and "it has 5 versions, from 1 to 5" in error
+    assert main(["verify", str(tmp_path / "none"), "--version", "7"]) == 2
+    assert "LANCE_TABLE_NOT_FOUND" in capsys.readouterr().err
+
+
 def test_compact_and_cleanup(capsys, path):
     (plan,) = as_json(capsys, "compact", path, "--dry-run")
     assert (plan["version"], plan["fragments_removed"]) == (None, 4)
@@ -151,6 +159,17 @@ def test_changes(capsys, path):
         {"version": 4, "num_inserted_rows": 0, "num_updated_rows": 0, "num_deleted_rows": 1}
     ]
     assert len(as_json(capsys, "changes", path, 1, "--mode", "netChanges")) == 29
+
+
+def test_numbers_that_json_lacks_are_names(capsys, tmp_path):
+    path = str(tmp_path / "t")
+    nan, infinity = float("nan"), float("inf")
+    values = {"x": [nan], "l": [[-infinity, 0.5]], "s": [{"y": infinity, "ü": nan}]}
+    write_table(path, pa.table(values))
+    out = run(capsys, "changes", path, 0, "--output", "json")
+    row = json.loads(out, parse_constant=pytest.fail)
+    assert (row["x"], row["l"]) == ("NaN", ["-Infinity", 0.5])
+    assert row["s"] == {"y": "Infinity", "ü": "NaN"}
 
 
 def test_changes_show_dates_beyond_python_range(capsys, tmp_path):

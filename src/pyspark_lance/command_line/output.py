@@ -9,11 +9,13 @@ import base64
 import importlib
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 from typing import Any, TextIO
 
 Row = Mapping[str, Any]
@@ -59,10 +61,7 @@ class Output:
             sys.stdout.write(f"{printable(text)}\n")
 
     def _line(self, row: Row) -> None:
-        line = json.dumps(row, default=_as_json, ensure_ascii=False)
-        if not _is_encodable(line):
-            line = json.dumps(row, default=_as_json)
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(_json_line(row) + "\n")
         sys.stdout.flush()
 
 
@@ -124,6 +123,27 @@ def _is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _json_line(row: Row) -> str:
+    encode = partial(json.dumps, default=_as_json, allow_nan=False)
+    try:
+        line = encode(row, ensure_ascii=False)
+    except ValueError:  # NaN or an infinity, for which JSON has no numbers
+        row = _with_named_numbers(row)
+        line = encode(row, ensure_ascii=False)
+    return line if _is_encodable(line) else encode(row)
+
+
+def _with_named_numbers(value: Any) -> Any:
+    """Replace numbers that JSON lacks by their names, as Spark's ``to_json`` does."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: _with_named_numbers(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_with_named_numbers(item) for item in value]
+    return value
 
 
 def _as_json(value: Any) -> Any:

@@ -20,7 +20,6 @@ from pyspark_lance.errors import (
     StorageError,
     TableNotFoundError,
     UnsupportedFeatureError,
-    VersionNotFoundError,
 )
 from pyspark_lance.format.column_names import CREATED_AT, LAST_UPDATED_AT
 from pyspark_lance.format.deletion_vector import DeletionVector
@@ -35,6 +34,7 @@ from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
     find_transaction,
+    find_version,
     list_versions,
     read_manifest,
     read_transaction,
@@ -149,7 +149,7 @@ def _find_location(
         raise TableNotFoundError(
             "there is no Lance table here", where=store.uri, hint="check the path"
         )
-    raise VersionNotFoundError(f"the table has no version {version}", where=store.uri)
+    return find_version(store, version)
 
 
 def _with_row_counts(table: Table, file: ManifestFile) -> Manifest:
