@@ -15,10 +15,12 @@ from damage import bit_flips, splices, truncations
 from zone_map_tables import matching
 
 from pyspark_lance.table.dml.row_change import ChangeSettings
+from pyspark_lance.table.index.bitmap import read_row_sets
 from pyspark_lance.table.index_build.column_indices import commit_index, create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index
 from pyspark_lance.table.scan import fragment_pruning
 from pyspark_lance.table.unit_of_work import UnitOfWork
+from pyspark_lance.table.verify import verify_indices
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -71,6 +73,13 @@ def no_table_is_small(monkeypatch: pytest.MonkeyPatch):
     """Indices are asked for tables of a few rows, too, and used at any selectivity."""
     monkeypatch.setattr(fragment_pruning, "SMALL_ROW_COUNT", 0)
     monkeypatch.setattr(fragment_pruning, "_MAX_SHARE", 1.0)
+
+
+@pytest.mark.parametrize("most", [1, 200])
+def test_verify_reads_large_row_sets_in_parts(sound, monkeypatch, most):
+    monkeypatch.setitem(read_row_sets.__kwdefaults__, "max_bytes", most)
+    monkeypatch.setattr(verify_indices, "_SET_BYTES_AT_ONCE", most)
+    assert verify(Table(sound), read_data=True).findings == ()
 
 
 def rows_of(path: str, column: str) -> list[list[int]]:

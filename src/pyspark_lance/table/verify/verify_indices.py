@@ -72,6 +72,7 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 _ROWS_AT_ONCE: Final = 1 << 20
 _SETS_AT_ONCE: Final = 256
+_SET_BYTES_AT_ONCE: Final = 64 << 20
 # Of one fragment that is no longer in the table: 1 GiB of numbers.
 _MAX_ROWS_OF_REMOVED: Final = 1 << 27
 _TOKENS_AT_ONCE: Final = 4096
@@ -214,16 +215,26 @@ def _rows_of_sets(snapshot: Snapshot, segment: Segment) -> Iterator[_Rows]:
     if len(np.unique(hashes)) < len(hashes):
         raise CorruptFileError("a repeated value", file.where)
     for first in range(0, len(hashes), _SETS_AT_ONCE):
-        sets = read_row_sets(file, np.arange(first, min(first + _SETS_AT_ONCE, len(hashes))))
-        for number, rows in enumerate(sets or ()):
+        indices = np.arange(first, min(first + _SETS_AT_ONCE, len(hashes)))
+        for number, rows in enumerate(_read_all_sets(file, indices), first):
             names = numbers_of(rows, _most_rows(snapshot, rows))
-            yield np.full(len(names), hashes[first + number], np.uint64), names
+            yield np.full(len(names), hashes[number], np.uint64), names
     buffer = file.reader.schema.metadata.get(LABEL_NULLS_KEY)
     if segment.kind == LABEL_LIST and buffer is not None:
         nulls = parse_tree_map(bytes(file.reader.global_buffer(int(buffer))), file.where)
         known = {high: rows for high, rows in nulls.items() if rows is not None}
         names = numbers_of(known, _most_rows(snapshot, known))
         yield np.full(len(names), _NULL_LIST, np.uint64), names
+
+
+def _read_all_sets(file: IndexFile, indices: NDArray[np.int64]) -> Iterator[dict[int, BitMap]]:
+    """Read row sets, fewer at a time if they are large."""
+    sets = read_row_sets(file, indices, max_bytes=None if len(indices) == 1 else _SET_BYTES_AT_ONCE)
+    if sets is not None:
+        yield from sets
+        return
+    for half in np.array_split(indices, 2):
+        yield from _read_all_sets(file, half)
 
 
 # Content of columns -----------------------------------------------------------------------------
