@@ -26,7 +26,7 @@ from managed_blobs import (
 from row_changes import add_to, upsert
 from table_access import read_changes, write_table
 
-from pyspark_lance.errors import CorruptFileError, MissingFileError
+from pyspark_lance.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_plan import CompactionRequest
@@ -144,6 +144,20 @@ def test_managed_blobs_follow_branches_clones_and_restores(tmp_path):
     lance.dataset(path).optimize.compact_files(materialize_deletions_threshold=0.0)
     changes = read_changes(path, 4, Snapshot.open(Table(path)).version, "none")
     assert changes["_change_type"].to_pylist() == ["delete"]
+
+
+def test_blobs_of_removed_source_table_name_that_table(tmp_path):
+    path, clone = str(tmp_path / "t"), str(tmp_path / "clone")
+    new_table(path, {1: b"x" * 80_000})
+    lance.dataset(path).shallow_clone(clone, reference=1)
+    delete_rows(clone, "id = 2")
+    compact(Table(clone), CompactionRequest(cluster_by=["id"]))
+    shutil.rmtree(path)
+    with pytest.raises(UnsupportedFeatureError, match="folder of a Lance table any more") as raised:
+        our_blobs(clone)
+    assert repr(path) in raised.value.what
+    assert "put that table back" in raised.value.hint
+    assert any("missing" in one.kind for one in verify(Table(clone)).findings)
 
 
 def test_schema_enables_managed_blobs_for_pylance_too(tmp_path):

@@ -83,10 +83,10 @@ class TableFiles:
                 # Those of local folders are undone where the root is opened.
                 folder = folder if scheme.lower() == "file" else unquote(folder)
             return self._open(folder or "/"), name
-        base = self.base(base_id).path
-        if not self._is_trusted(base):
-            raise self._outside(self.absolute(uri, base_id))
-        return self._open(base), uri
+        base = self.base(base_id)
+        if not self._is_trusted(base.path):
+            raise self._outside(self.absolute(uri, base_id), base)
+        return self._open(base.path), uri
 
     def _check_external(self, uri: str) -> None:
         """Raise UnsupportedFeatureError if a blob is neither in the table nor in an allowed folder.
@@ -95,13 +95,14 @@ class TableFiles:
         """
         if "\0" in uri:
             raise CorruptFileError(f"{uri!r} is not the URI of a blob", where=self.table.uri)
-        bases = (base.path for base in self.base_paths if is_absolute(base.path))
         own = (self.table.root, *allowed_roots(self.table.storage))
         known = root_of_url(uri)
-        if not any(is_below(known, root) for root in own if root.strip()) and not any(
-            is_below(known, root_of_url(base)) and self._is_trusted(base) for base in bases
-        ):
-            raise self._outside(uri)
+        if any(is_below(known, root) for root in own if root.strip()):
+            return
+        every = (base for base in self.base_paths if is_absolute(base.path))
+        bases = [base for base in every if is_below(known, root_of_url(base.path))]
+        if not any(self._is_trusted(base.path) for base in bases):
+            raise self._outside(uri, *bases[:1])
 
     def _is_trusted(self, base: str) -> bool:
         """Return whether a base path, which may be set by a hostile manifest, may hold blobs.
@@ -114,7 +115,16 @@ class TableFiles:
             self._open(root)
         )
 
-    def _outside(self, uri: str) -> UnsupportedFeatureError:
+    def _outside(self, uri: str, base: BasePath | None = None) -> UnsupportedFeatureError:
+        """Return the error for a blob at ``uri``; ``base``: the table that it should be in."""
+        if base is not None and base.is_dataset_root:
+            return UnsupportedFeatureError(
+                f"a blob is in {uri!r}, outside of the table, and {base.path!r} is not the folder of a "
+                "Lance table any more",
+                where=self.table.uri,
+                hint="put that table back if it was moved or removed; or, if you trust the folder, "
+                f"name it in {PREFIX}{ALLOWED}",
+            )
         return UnsupportedFeatureError(
             f"a blob is in {uri!r}, outside of the table and of tables that it shares files with",
             where=self.table.uri,
