@@ -8,14 +8,16 @@ import pyarrow as pa
 import pytest
 from vector_tables import WIDTH, ours
 
+from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.index_build.vector_build import (
     VectorIndexRequest,
     create_vector_index,
     parse_kind,
 )
-from pyspark_lance.table.nearest import few_queries
-from pyspark_lance.table.nearest.ivf_search import SegmentTask
-from pyspark_lance.table.nearest.vectors import Metric
+from pyspark_lance.table.nearest import few_queries, live_rows
+from pyspark_lance.table.nearest.ivf_search import SegmentTask, metric_and_segments
+from pyspark_lance.table.nearest.vectors import Metric, level_squares, vector_column
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
 K = 7
@@ -30,6 +32,14 @@ def make(path, numbers, kind="ivf_flat", metric="l2"):
     lance.write_dataset(pa.table(rows), path, max_rows_per_file=400, enable_stable_row_ids=True)
     request = VectorIndexRequest("v", parse_kind(kind), Metric(metric), 6, seed=3)
     create_vector_index(Table(path), request)
+
+
+def make_any(path, numbers, kind, num_bits=3):
+    """Make an index as ``make`` does, or have pylance make an IVF_RQ."""
+    make(path, numbers, kind="ivf_flat" if kind == "ivf_rq" else kind)
+    if kind == "ivf_rq":
+        more = {"num_partitions": 6, "num_bits": num_bits, "name": "v_idx", "replace": True}
+        lance.dataset(path).create_index("v", "IVF_RQ", metric="l2", **more)
 
 
 def random_numbers(rows=1200, column_type="float32", seed=5):
@@ -106,10 +116,7 @@ def test_numbers_beyond_products_are_compared_exactly(tmp_path, metric, scale):
 @pytest.mark.parametrize("kind", ["ivf_flat", "ivf_sq", "ivf_pq", "ivf_rq"])
 def test_many_queries_after_deletes_equal_single_queries(tmp_path, kind):
     path, numbers = str(tmp_path / "t"), random_numbers()
-    make(path, numbers, kind="ivf_flat" if kind == "ivf_rq" else kind)
-    if kind == "ivf_rq":
-        more = {"num_partitions": 6, "num_bits": 3, "name": "v_idx", "replace": True}
-        lance.dataset(path).create_index("v", "IVF_RQ", metric="l2", **more)
+    make_any(path, numbers, kind)
     lance.dataset(path).delete("id % 3 = 1")
     _, many = ours(path, numbers[:40], K, nprobes=6)
     for number in range(0, 40, 4):
@@ -136,3 +143,73 @@ def test_pending_partitions_are_bounded(tmp_path, kind, monkeypatch):
     assert len(seen) > 3 and seen[-1] < 500
     assert found.row_id.tolist() == together.row_id.tolist()
     assert found.distance.tolist() == together.distance.tolist()
+
+
+def segment_rows(path, *, is_cached=False):
+    snapshot = Snapshot.open(Table(path))
+    _, (segment,) = metric_and_segments(snapshot, vector_column(snapshot.schema, "v"), None)
+    return segment, live_rows.SegmentRows(
+        snapshot.files, segment, tuple(snapshot.manifest.fragments), stable_row_ids=True,
+        is_cached=is_cached,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_bits"),
+    [("ivf_flat", 0), ("ivf_sq", 0), ("ivf_pq", 0), *(("ivf_rq", bits) for bits in (1, 2, 5, 9))],
+)
+def test_partitions_read_together_equal_single_ones(tmp_path, kind, num_bits, monkeypatch):
+    path = str(tmp_path / "t")
+    make_any(path, random_numbers(), kind, num_bits)
+    segment, rows = segment_rows(path)
+    numbers = [0, 2, 3, 5]
+    together = list(rows.partitions(numbers))
+    monkeypatch.setattr(live_rows, "_NUMBERS_AT_ONCE", 1)
+    single = list(rows.partitions(numbers))
+    assert [len(one.row_ids) for one in together] == segment.lengths[numbers].tolist()
+    for one, other in zip(together, single, strict=True):
+        assert one.row_ids.tolist() == other.row_ids.tolist()
+        assert one.row_ids.flags.owndata and (kind == "ivf_rq" or one.stored.flags.owndata)
+        assert one.stored.flags.c_contiguous == other.stored.flags.c_contiguous
+        assert np.array_equal(one.stored, other.stored)
+        assert np.array_equal(one.squares, other.squares)
+        if kind == "ivf_rq":
+            names = ("signs", "numbers", "addends", "factors", "is_rounded")
+            for name in names:
+                mine = getattr(one.rabit, name)
+                assert np.array_equal(mine, getattr(other.rabit, name))
+                assert mine is None or owner(mine).nbytes < 2 * mine.nbytes
+
+
+def owner(array):
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_search_reads_partitions_once(tmp_path, is_cached, monkeypatch):
+    path, numbers = str(tmp_path / "t"), random_numbers()
+    make(path, numbers, "ivf_sq")
+    read, reads = live_rows.SegmentRows._read_partitions, []
+    monkeypatch.setattr(
+        live_rows.SegmentRows, "_read_partitions",
+        lambda self, some: reads.append(some) or read(self, some),
+    )  # fmt: skip
+    bytes_kept = 1 << 20 if is_cached else 0
+    monkeypatch.setattr(live_rows, "_kept_partitions", RecentlyUsed(bytes_kept, lambda one: 9))
+    _, first = ours(path, numbers[0], K, nprobes=3)
+    _, again = ours(path, numbers[0], K, nprobes=3)
+    assert [len(some) for some in reads] == ([3, 0] if is_cached else [3, 3])
+    assert again.row_id.tolist() == first.row_id.tolist()
+    _, more = ours(path, numbers[0], K, nprobes=6)
+    assert len(reads[2]) == (3 if is_cached else 6)
+    assert more.distance[0] == first.distance[0]
+
+
+@pytest.mark.parametrize("width", [8, 129, 130, 1000])
+def test_squares_of_levels_are_exact(width):
+    levels = np.random.default_rng(3).integers(200, 256, (50, width), np.uint8)
+    levels[7] = 255
+    expected = (levels.astype(np.int64) ** 2).sum(axis=1)
+    assert level_squares(levels).tolist() == expected.tolist()

@@ -379,10 +379,14 @@ class _RabitDistances:
         if rows.numbers is None:
             inner = rabit_products(self._code, rows, self._rotated, self._tables)
             return _Estimates(inner * rows.factors + addends + added)
-        inner = row_products(rows.numbers, self._rotated) - self._middle
+        distances = row_products(rows.numbers, self._rotated)
+        distances -= self._middle
+        distances *= rows.factors
+        distances += addends
+        distances += added
         errors = self._error * np.abs(rows.factors)
         errors += _SUM_ERROR * (np.abs(addends) + abs(added))
-        return _Estimates(inner * rows.factors + addends + added, errors)
+        return _Estimates(distances, errors)
 
     def compute(self, chosen: Sequence[_Chosen]) -> NDArray[np.float32] | None:
         rabits = [one.partition.rabit for one in chosen]

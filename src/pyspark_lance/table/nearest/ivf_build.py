@@ -137,8 +137,9 @@ class TakeTask:
             self.files, segment, self.fragments, stable_row_ids=self.stable_row_ids, is_cached=False
         )
         parts = _PartWriter(self.files.table.store(), self.folder, model)
-        for number in range(model.num_partitions):
-            own = rows.read(number)
+        filled = np.flatnonzero(segment.lengths).tolist()
+        for number, partition in zip(filled, rows.partitions(filled), strict=True):
+            own = rows.live_rows(partition)
             if len(own.row_ids):
                 partitions = np.full(len(own.row_ids), number, np.int32)
                 parts.add(partitions, own.row_ids, own.stored)

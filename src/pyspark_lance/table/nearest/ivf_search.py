@@ -41,7 +41,12 @@ from pyspark_lance.table.nearest.ivf_file import (
     IvfSegment,
     open_ivf,
 )
-from pyspark_lance.table.nearest.live_rows import MatchingScan, PartitionRows, SegmentRows
+from pyspark_lance.table.nearest.live_rows import (
+    MatchingScan,
+    Partition,
+    PartitionRows,
+    SegmentRows,
+)
 from pyspark_lance.table.nearest.rabit import rabit_distances, rotate
 from pyspark_lance.table.nearest.vectors import EXACT_NUMBERS, Metric, Queries, width_of
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -201,15 +206,17 @@ class _SegmentSearch:
         numbers, firsts = np.unique(partitions[by_partition], return_index=True)
         groups = np.split(queries[by_partition], firsts[1:])
         few = FewQueries(self._segment, self._rows, self._task.k)
-        for number, group in zip(numbers.tolist(), groups, strict=True):
-            if not self._segment.lengths[number]:
-                continue
+        is_filled = self._segment.lengths[numbers] > 0
+        numbers = numbers[is_filled].tolist()
+        groups = [group for group, one in zip(groups, is_filled, strict=True) if one]
+        read = self._rows.partitions(numbers)
+        for number, group, partition in zip(numbers, groups, read, strict=True):
             if len(group) < _SMALL_QUERY_COUNT:
-                some, group = self._with_estimates(number, group, vectors, directed)
-                yield from few.add(number, self._rows.partition(number), some)
+                some, group = self._with_estimates(partition, group, vectors, directed)
+                yield from few.add(number, partition, some)
             if not len(group):
                 continue
-            rows = self._rows.read(number)
+            rows = self._rows.live_rows(partition)
             if not len(rows.row_ids):
                 continue
             if self._segment.kind is IvfKind.FLAT:
@@ -226,10 +233,10 @@ class _SegmentSearch:
         yield from few.finish()
 
     def _with_estimates(
-        self, number: int, group: NDArray[np.intp], vectors: _Floats, directed: _Floats
+        self, partition: Partition, group: NDArray[np.intp], vectors: _Floats, directed: _Floats
     ) -> tuple[dict[int, QueryVector], NDArray[np.intp]]:
         """Divide queries into those whose distances are estimated, and all others."""
-        partition, some, left = self._rows.partition(number), {}, []
+        some, left = {}, []
         for query in group.tolist():
             if can_estimate(self._segment, partition, directed[query]):
                 rotated = self._rotated[query] if self._segment.rabit is not None else None

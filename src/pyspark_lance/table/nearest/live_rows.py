@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.row_selection import expand_ranges
 from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
@@ -20,7 +22,7 @@ from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.nearest.ivf_file import ROWS_FILE, IvfKind, IvfSegment
 from pyspark_lance.table.nearest.rabit import RabitRows, rows_of
-from pyspark_lance.table.nearest.vectors import is_usual, matrix_of, row_squares
+from pyspark_lance.table.nearest.vectors import is_usual, level_squares, matrix_of, row_squares
 from pyspark_lance.table.rows.fragment_reader import row_ids_of
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.deletion_vectors import confirm_row_count, load_deletion_vector
@@ -212,6 +214,8 @@ class Partition:
 
 # Partitions of vector indices that were searched last, of all searches of the process.
 _KEPT_PARTITION_BYTES: Final = 128 << 20
+# Numbers of the vectors of partitions that are read together, unless one has more.
+_NUMBERS_AT_ONCE: Final = 1 << 23
 _kept_partitions: Final[RecentlyUsed[Partition]] = RecentlyUsed(
     _KEPT_PARTITION_BYTES, lambda found: found.nbytes
 )
@@ -242,22 +246,18 @@ class SegmentRows:
     def _file(self) -> IndexFile:
         return IndexFile.open(self._files, self._segment.entry, ROWS_FILE)
 
-    def read(self, number: int) -> PartitionRows:
-        """Read the rows of a partition, possibly none."""
-        if not self._segment.lengths[number]:
-            nothing = np.empty(0, np.uint64)
-            return PartitionRows(nothing, nothing, _NO_CODES)
-        every = self.partition(number)
-        addresses, is_live = self._live.addresses_of(every.row_ids)
+    def live_rows(self, partition: Partition) -> PartitionRows:
+        """Select the live rows of a partition, possibly none."""
+        addresses, is_live = self._live.addresses_of(partition.row_ids)
+        stored, rabit = partition.stored, partition.rabit
         if is_live.all():
-            return PartitionRows(every.row_ids, addresses, every.stored, every.rabit)
-        kept = every.row_ids[is_live], addresses[is_live]
-        if every.rabit is not None:
-            return PartitionRows(*kept, _NO_CODES, every.rabit.at(is_live))
+            return PartitionRows(partition.row_ids, addresses, stored, rabit)
+        kept = partition.row_ids[is_live], addresses[is_live]
+        if rabit is not None:
+            return PartitionRows(*kept, _NO_CODES, rabit.at(is_live))
         # The codes of a number are contiguous, or those of a row, as they are stored.
-        is_by_row = every.stored.flags.c_contiguous
-        stored = every.stored[is_live] if is_by_row else every.stored.T[:, is_live].T
-        return PartitionRows(*kept, stored)
+        is_by_row = stored.flags.c_contiguous
+        return PartitionRows(*kept, stored[is_live] if is_by_row else stored.T[:, is_live].T)
 
     def addresses_of(
         self, row_ids: NDArray[np.uint64]
@@ -265,32 +265,67 @@ class SegmentRows:
         """Return the addresses of rows of partitions, and which of them count."""
         return self._live.addresses_of(row_ids)
 
-    def partition(self, number: int) -> Partition:
-        """Read all rows of a partition, also deleted ones and those that do not match."""
-        key = self._segment.entry.uuid, number
-        found = _kept_partitions.get(key) if self._is_cached else None
-        if found is None:
-            found = self._read_partition(number)
-            if self._is_cached:
-                _kept_partitions.put(key, found)
-        return found
+    def partitions(self, numbers: Sequence[int]) -> Iterator[Partition]:
+        """Yield all rows of partitions, also deleted ones and those that do not match.
 
-    def _read_partition(self, number: int) -> Partition:
-        start, length = int(self._segment.starts[number]), int(self._segment.lengths[number])
+        Several partitions that are not in memory are read together. ``numbers``: ascending.
+        """
+        lengths, width = self._segment.lengths, self._segment.centroids.shape[1]
+        sizes = np.cumsum(lengths[np.asarray(numbers, np.intp)] * width)
+        steps = np.flatnonzero(np.diff(sizes // _NUMBERS_AT_ONCE)) + 1
+        for some in np.split(np.asarray(numbers, np.intp), steps):
+            yield from self._partitions(some.tolist())
+
+    def _partitions(self, numbers: list[int]) -> list[Partition]:
+        uuid = self._segment.entry.uuid
+        cached = {
+            number: _kept_partitions.get((uuid, number)) if self._is_cached else None
+            for number in numbers
+        }
+        missing = [number for number, found in cached.items() if found is None]
+        read = dict(zip(missing, self._read_partitions(missing), strict=True))
+        if self._is_cached:
+            for number, found in read.items():
+                _kept_partitions.put((uuid, number), found)
+        return [cached[number] or read[number] for number in numbers]
+
+    def _read_partitions(self, numbers: list[int]) -> list[Partition]:
+        if not numbers:
+            return []
+        starts, lengths = self._segment.starts[numbers], self._segment.lengths[numbers]
         reader = self._file.reader
         kinds = (_ROW_ID, *self._segment.columns)
         fields = [field for field in reader.schema.fields if field.name in kinds]
-        batch = reader.read(fields, reader.embedded_columns(), start, start + length)
+        columns = reader.embedded_columns()
+        if len(numbers) == 1:
+            start, length = int(starts[0]), int(lengths[0])
+            return [self._decode(reader.read(fields, columns, start, start + length))]
+        batch = reader.take(fields, columns, expand_ranges(starts, lengths))
+        firsts = np.cumsum(lengths) - lengths
+        return [
+            self._decode(batch.slice(first, length), is_shared=True)
+            for first, length in zip(firsts.tolist(), lengths.tolist(), strict=True)
+        ]
+
+    def _decode(self, batch: pa.RecordBatch, *, is_shared: bool = False) -> Partition:
+        """Decode the rows of a partition; those of a shared batch are copied.
+
+        A partition must not keep the memory of others after these were evicted.
+        """
         names = batch.schema.names
         row_ids = plain_numbers(batch.column(names.index(_ROW_ID)))
+        if is_shared:
+            row_ids = row_ids.copy()
         if self._segment.rabit is not None:
             return Partition(row_ids, _NO_CODES, rows_of(self._segment.rabit, batch))
         stored = self._values(batch.column(names.index(str(self._segment.kind))))
+        if is_shared:
+            stored = stored.copy(order="K")
         return Partition(row_ids, stored, squares=self._squares(stored))
 
     def _squares(self, stored: NDArray[Any]) -> NDArray[np.floating[Any]] | None:
         if self._segment.kind is IvfKind.SQ:
-            return row_squares(stored, np.float64)
+            return level_squares(stored)
         if self._segment.kind is not IvfKind.FLAT:
             return None
         work = np.float64 if stored.dtype == np.float64 else np.float32

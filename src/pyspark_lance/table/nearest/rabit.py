@@ -37,6 +37,7 @@ _BLOCK: Final = 64
 _RUN: Final = 16
 _STEPS: Final = np.float32(255)
 _BYTE: Final = 8
+_LOW_HALVES: Final = np.uint64(0x0F0F0F0F0F0F0F0F)
 _DECODED_NUMBERS: Final = 1 << 20
 
 
@@ -148,15 +149,19 @@ class RabitRows:
 def rows_of(code: RabitCode, batch: pa.RecordBatch) -> RabitRows:
     """Decode the rows of a whole partition."""
     columns = {name: batch.column(batch.schema.names.index(name)) for name in code.columns}
-    addends, factors = (plain_numbers(columns[name]) for name in code.factors)
+    # Copies, which do not keep the memory of a larger batch.
+    addends, factors = (plain_numbers(columns[name]).copy() for name in code.factors)
     signs, further = _row_by_row(_bytes_of(columns[SIGNS])), columns.get(_FURTHER_BITS)
     numbers: NDArray[Any] | None = None
     if further is not None:
         low, width = code.num_bits - 1, code.flips.shape[1]
-        dtype = np.uint16 if low == _BYTE else np.uint8
-        numbers = np.unpackbits(signs, axis=1, bitorder="little").astype(dtype)
-        np.left_shift(numbers, low, out=numbers)
-        numbers |= further_numbers(_bytes_of(further), low, width)
+        numbers = further_numbers(_bytes_of(further), low, width)
+        if low == _BYTE:
+            highest = np.unpackbits(signs, axis=1, bitorder="little").astype(np.uint16)
+            numbers = numbers | (highest << low)
+        else:  # of eight numbers at once
+            eight = numbers.view(np.uint64)
+            eight |= _spread_bits(low).take(signs)
     return RabitRows(
         np.ascontiguousarray(signs.T),
         numbers,
@@ -190,6 +195,12 @@ def _row_by_row(stored: _Bytes) -> _Bytes:
     return rows
 
 
+def _spread_bits(shift: int) -> NDArray[np.uint64]:
+    """Return for each byte eight bytes, each with one of its bits, shifted; shape (256,)."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    return (bits << np.uint8(shift)).view(np.uint64)[:, 0]
+
+
 def further_numbers(stored: _Bytes, num_bits: int, width: int) -> _Bytes:
     """Return the numbers of the further bits of rows; shape (n, width).
 
@@ -202,8 +213,11 @@ def further_numbers(stored: _Bytes, num_bits: int, width: int) -> _Bytes:
     elif num_bits == 8:
         numbers = blocks
     elif num_bits == 4:
-        runs = blocks.reshape(count, -1, 4, 8)
-        numbers = np.concatenate([runs & 15, runs >> 4], axis=3)
+        halves = np.ascontiguousarray(stored).view(np.uint64)
+        eight = np.empty((count, halves.shape[1], 2), np.uint64)
+        np.bitwise_and(halves, _LOW_HALVES, out=eight[:, :, 0])
+        np.bitwise_and(halves >> np.uint64(4), _LOW_HALVES, out=eight[:, :, 1])
+        numbers = eight.view(np.uint8)
     else:
         numbers = _runs_of(blocks, num_bits).reshape(count, -1, _BLOCK)
     return np.ascontiguousarray(numbers.reshape(count, -1)[:, :width])

@@ -50,8 +50,8 @@ _Floats = NDArray[np.floating[Any]]
 
 EXACT_NUMBERS: Final = (1 << 24) // (255 * 255 * 2)
 """Sums of so many products of two bytes are exact in single precision."""
-# Numbers that are converted at once, which fit into the cache of a core.
-_CONVERTED_NUMBERS: Final = 1 << 18
+# Numbers that are converted at once: a partition of 4,000 vectors of 128 numbers.
+_CONVERTED_NUMBERS: Final = 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +236,14 @@ def row_squares(rows: NDArray[Any], work: type[np.floating[Any]]) -> _Floats:
     for first in range(0, len(rows), step):
         part = rows[first : first + step].astype(work, copy=False)
         np.einsum("ij,ij->i", part, part, out=squares[first : first + step])
+    return squares
+
+
+def level_squares(rows: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Return the exact square of the length of each row of bytes; shape (n,)."""
+    squares = np.zeros(len(rows))
+    for first in range(0, rows.shape[1], EXACT_NUMBERS):
+        squares += row_squares(rows[:, first : first + EXACT_NUMBERS], np.float32)
     return squares
 
 
