@@ -142,10 +142,11 @@ def _of_whole_stripes(
     """Hash the whole 32-byte stripes of each value; the rest is mixed in later."""
     mixed = np.full(len(starts), seed + _P5 & _MASK, np.uint64)
     counts = lengths // _STRIPE
-    # The longest first, so that those that are not at their end are the head of all.
-    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    order = np.flatnonzero(counts)
     if not len(order):
         return mixed
+    # The longest first, so that those that are not at their end are the head of all.
+    order = order[np.argsort(-counts[order], kind="stable")]
     counts, positions = counts[order], starts[order]
     lanes = np.empty((4, len(order)), np.uint64)
     first = seed + _P1 + _P2, seed + _P2, seed, seed - _P1

@@ -62,6 +62,19 @@ def rows_of(texts, start=0):
     return pa.table({"id": ids, "body": pa.array(texts, pa.string())})
 
 
+@pytest.mark.parametrize("longest", [39, 40])
+def test_ascii_texts_have_signatures_of_any_texts(longest):
+    texts = ["One two", "two-THREE,  four_5", None, "", " .! ", " x", f"a {'y' * longest} b", "two"]
+    texts += [*texts_of(np.random.default_rng(2), 20), "one TWO", ""]
+    signer = Signer(MinHashOptions())
+    found, signatures = signer.sign(pa.array(texts, pa.large_string())[1:])
+    # Another text that is no ASCII changes how these are tokenized.
+    expected, others = signer.sign(pa.array([*texts[1:], "Äpfel"]))
+    assert found.tolist() == expected[:-1].tolist()
+    assert signatures.tolist() == others[:-1].tolist()
+    assert signatures[-1].tolist() == signer.sign(pa.array(["One two"]))[1][0].tolist()
+
+
 def make(path, *, stable=True, count=120, by="pylance", seed=1):
     texts = texts_of(np.random.default_rng(seed), count) + ODD
     lance.write_dataset(rows_of(texts), path, max_rows_per_file=50, enable_stable_row_ids=stable)

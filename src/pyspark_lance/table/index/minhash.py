@@ -31,7 +31,7 @@ from pyspark_lance.format.wire import (
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
-from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
+from pyspark_lance.table.index.inverted.tokenizers import SeparatedWords, Tokenizer
 
 SIGNATURES_FILE: Final = "signatures.lance"
 BANDS_FILE: Final = "bands.lance"
@@ -189,6 +189,22 @@ class Signer:
 
     def _members(self, texts: pa.Array) -> tuple[_Numbers, NDArray[np.int64]]:
         """Return the hashes of all runs of words, and the texts that have them, ascending."""
+        found = self._tokenizer.separate_ascii(texts, ord(_SEPARATOR)) or self._separate(texts)
+        starts, ends = found.bounds[:-1], found.bounds[1:]
+        # The first word of each run; a shorter text is one run.
+        words = self.options.shingle_words
+        is_first = np.diff(found.rows, prepend=-1) > 0  # They ascend.
+        firsts, rows = np.flatnonzero(is_first), found.rows[is_first]
+        counts = np.diff(firsts, append=len(found.rows))
+        runs = np.maximum(counts - words + 1, 1)
+        of_text = np.repeat(np.arange(len(rows)), runs)
+        first = firsts[of_text] + np.arange(len(of_text)) - (np.cumsum(runs) - runs)[of_text]
+        last = first + np.minimum(counts, words)[of_text] - 1
+        begins = starts[first]
+        return xxh64_of_slices(found.data, begins, ends[last] - 1 - begins, _SEED), rows[of_text]
+
+    def _separate(self, texts: pa.Array) -> SeparatedWords:
+        """Return the tokens of texts by their dictionary."""
         tokens = self._tokenizer.tokenize(texts)
         content, ends_of_terms = _separated(tokens.terms)
         buffers = [None, pa.py_buffer(ends_of_terms), pa.py_buffer(content)]
@@ -196,19 +212,7 @@ class Signer:
         # Arrow copies words as wholes, without an index for each byte.
         _, offsets, taken = terms.take(plain_array(tokens.codes)).buffers()
         data = np.frombuffer(taken, np.uint8) if taken else np.empty(0, np.uint8)
-        bounds = np.frombuffer(offsets, np.int64, count=len(tokens) + 1)
-        starts, ends = bounds[:-1], bounds[1:]
-        # The first word of each run; a shorter text is one run.
-        words = self.options.shingle_words
-        is_first = np.diff(tokens.rows, prepend=-1) > 0  # They ascend.
-        firsts, rows = np.flatnonzero(is_first), tokens.rows[is_first]
-        counts = np.diff(firsts, append=len(tokens))
-        runs = np.maximum(counts - words + 1, 1)
-        of_text = np.repeat(np.arange(len(rows)), runs)
-        first = firsts[of_text] + np.arange(len(of_text)) - (np.cumsum(runs) - runs)[of_text]
-        last = first + np.minimum(counts, words)[of_text] - 1
-        begins = starts[first]
-        return xxh64_of_slices(data, begins, ends[last] - 1 - begins, _SEED), rows[of_text]
+        return SeparatedWords(data, np.frombuffer(offsets, np.int64, len(tokens) + 1), tokens.rows)
 
 
 def _separated(terms: list[str]) -> tuple[bytes, NDArray[np.int64]]:

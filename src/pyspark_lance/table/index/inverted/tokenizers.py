@@ -170,6 +170,15 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
+class SeparatedWords:
+    """The words of some texts in one text, with a separator after each."""
+
+    data: NDArray[np.uint8]
+    bounds: _Numbers  # Where each begins, and the end; shape (n + 1,).
+    rows: _Numbers  # Index of the text of each, ascending.
+
+
+@dataclass(frozen=True, slots=True)
 class _Words:
     """Words before the filters."""
 
@@ -211,6 +220,33 @@ class Tokenizer:
         of_words = codes[plain_numbers(encoded.indices)]
         kept = of_words >= 0
         return Tokens(words.rows[kept], of_words[kept], words.positions[kept], terms)
+
+    def separate_ascii(self, texts: pa.Array, separator: int) -> SeparatedWords | None:
+        """Return the tokens of texts of ASCII, which are their words in lower case.
+
+        None if the options or other characters need more than that.
+        """
+        limit = self.options.max_token_length
+        if self.options.base_tokenizer != "simple" or not self._only_lowers:
+            return None
+        data, offsets = text_bytes(_strings(texts))
+        if len(data) and data.max() >= _FIRST_NO_ASCII:
+            return None
+        # A separator after each text, where the last word of a text may end.
+        separated = np.insert(data, offsets[1:], separator)
+        characters = np.where(_is_ascii_word(), _ASCII_LOWER, np.uint8(separator))
+        lowered = np.frombuffer(separated.tobytes().translate(characters.tobytes()), np.uint8)
+        in_word = lowered != separator
+        is_kept = in_word.copy()
+        is_kept[1:] |= in_word[:-1]
+        dropped = np.flatnonzero(~is_kept)
+        kept = lowered[is_kept] if len(dropped) else lowered
+        bounds = np.append(0, np.flatnonzero(kept == separator) + 1)
+        if limit is not None and len(bounds) > 1 and np.diff(bounds).max() > limit:
+            return None
+        firsts = offsets + np.arange(len(offsets))
+        cuts = np.searchsorted(bounds[:-1], firsts - np.searchsorted(dropped, firsts))
+        return SeparatedWords(kept, bounds, np.repeat(np.arange(len(cuts) - 1), np.diff(cuts)))
 
     def tokenize_text(self, text: str) -> list[tuple[str, int]]:
         """The tokens of one text with their positions."""
@@ -256,6 +292,13 @@ class Tokenizer:
         tokens = map(apply, words.to_pylist())
         codes = [-1 if token is None else add(token, len(terms)) for token in tokens]
         return np.array(codes, np.int32), list(terms)
+
+
+@cache
+def _is_ascii_word() -> _Flags:
+    """Return for each byte whether it is an alphanumeric character of ASCII; shape (256,)."""
+    characters = np.arange(256, dtype=np.uint8)
+    return (characters < _FIRST_NO_ASCII) & word_bytes(characters & np.uint8(_FIRST_NO_ASCII - 1))
 
 
 @lru_cache(maxsize=16)
