@@ -13,7 +13,7 @@ import org.pysparklance.python.Python;
 /**
  * Drains a Python worker when its task ends early, by a limit or a join. Spark kills a worker that
  * has more rows to send, and the next task has to start a new one. So this asks the worker to stop,
- * by a file that it checks (see task_end.py), and discards the remaining rows. Failed and cancelled
+ * by a file that it checks (see scan_rows.py), and discards the remaining rows. Failed and cancelled
  * tasks do not wait. Runs on executors.
  */
 final class CancelOnLimit implements PartitionReader<InternalRow> {
