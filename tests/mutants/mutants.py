@@ -3630,8 +3630,8 @@ MUTANTS = (
     Mutant(
         "a manifest shows any file by a base path",
         "table/version/table_files.py",
-        "        if not self._is_trusted(base):\n",
-        "        if not base:\n",
+        "        if not self._is_trusted(base.path):\n",
+        "        if not base.path:\n",
         ("tests/table/rows/test_blob_columns.py",),
     ),
     Mutant(

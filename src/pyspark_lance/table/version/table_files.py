@@ -119,8 +119,8 @@ class TableFiles:
         """Return the error for a blob at ``uri``; ``base``: the table that it should be in."""
         if base is not None and base.is_dataset_root:
             return UnsupportedFeatureError(
-                f"a blob is in {uri!r}, outside of the table, and {base.path!r} is not the folder of "
-                "a Lance table any more",
+                f"a blob is in {uri!r}, outside of the table, and {base.path!r} is not the folder "
+                "of a Lance table any more",
                 where=self.table.uri,
                 hint="put that table back if it was moved or removed; or, if you trust the folder, "
                 f"name it in {PREFIX}{ALLOWED}",
