@@ -228,8 +228,8 @@ def _rows_of_sets(snapshot: Snapshot, segment: Segment) -> Iterator[_Rows]:
 
 
 def _read_all_sets(file: IndexFile, indices: NDArray[np.int64]) -> Iterator[dict[int, BitMap]]:
-    """Read row sets, fewer at a time if they are large."""
-    sets = read_row_sets(file, indices, max_bytes=None if len(indices) == 1 else _SET_BYTES_AT_ONCE)
+    """Read row sets, fewer at a time if they are large; a single one has no limit."""
+    sets = read_row_sets(file, indices, max_bytes=_SET_BYTES_AT_ONCE)
     if sets is not None:
         yield from sets
         return
