@@ -32,6 +32,7 @@ from pyspark_lance.table.index_build.column_indices import (
 from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index, plan_index_refresh
 from pyspark_lance.table.index_build.text_build import TextPostings
 from pyspark_lance.table.refs import create_branch
+from pyspark_lance.table.sort import read_batches
 from pyspark_lance.table.text.queries import Match, Operator
 from pyspark_lance.table.unit_of_work import restore
 from pyspark_lance.table.verify.verify import verify
@@ -182,6 +183,28 @@ def test_spilled_tokens_equal_in_memory_tokens(monkeypatch, most, positions):
     if not positions:
         expected = {t: {d: len(p) for d, p in own.items()} for t, own in expected.items()}
     assert postings == expected
+
+
+@pytest.mark.parametrize("positions", [False, True])
+def test_merged_runs_are_read_and_encoded_in_small_parts(monkeypatch, positions):
+    rng = np.random.default_rng(7)
+    monkeypatch.setattr(text_build, "_CHUNK_POSTINGS", 300)
+    monkeypatch.setattr(text_build, "_RUN_POSTINGS", 50)
+    monkeypatch.setattr(text_build, "_MAX_TEXTS", 30)
+    values = pa.array(texts(rng, 900), pa.string())
+    options = TokenizerOptions(with_position=positions)
+    with TextPostings(options, 500) as collected:
+        for start in range(0, len(values), 30):
+            collected.add(values.slice(start, 30), np.arange(start, start + 30, dtype=np.uint64))
+        terms = list(collected.terms())
+        batches = [one for path in collected.paths for one in read_batches(path)]
+    assert len(terms) > 10
+    for part in terms:
+        numbers = part.documents if part.positions is None else part.positions
+        assert len(part.names) == 1 or len(numbers) <= 300
+    assert len(batches) > 2 * len(collected.paths) > 20
+    for batch in batches:
+        assert batch.num_rows == 1 or max(len(one.flatten()) for one in batch.columns[1:]) <= 50
 
 
 def every_posting(terms, positions):

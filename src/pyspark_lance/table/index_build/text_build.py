@@ -68,7 +68,8 @@ MAX_TOKENS: Final = 4 << 20
 """Tokens that are sorted in memory, at about 30 bytes each."""
 _MAX_TEXT_BYTES: Final = 4 << 20  # Of texts that are tokenized at once.
 _MAX_TEXTS: Final = 128 << 10
-_CHUNK_POSTINGS: Final = 512 << 10  # Numbers that are encoded or stored at once.
+_CHUNK_POSTINGS: Final = 512 << 10  # Numbers that are encoded at once, or of one token.
+_RUN_POSTINGS: Final = 32 << 10  # Numbers of each run in memory while runs are merged.
 _MIN_STORED: Final = 8 << 10  # Postings of each of many partitions that are merged.
 _TERM: Final = "term"
 _DOCUMENTS: Final = "documents"
@@ -166,7 +167,7 @@ class TextPostings(SortedRuns):
         """Yield all tokens, ascending by their bytes, with their documents; in blocks."""
         self._tokenize()
         if not self.paths and not self._stored:
-            return map(_as_terms, self._sort_tokens()) if self._held else iter(())
+            return map(_as_terms, self._sort_tokens(_CHUNK_POSTINGS)) if self._held else iter(())
         self._spill()
         streams = [*self._stored, *self.streams()]
         return map(_as_terms, _whole_terms(merge_streams(streams, _sort_indices)))
@@ -200,12 +201,15 @@ class TextPostings(SortedRuns):
     def _spill(self) -> None:
         if not self._num_tokens:
             return
-        batches = self._sort_tokens()
+        batches = self._sort_tokens(_RUN_POSTINGS)
         first = next(batches)
         self.write_run(first.schema, chain((first,), batches))
 
-    def _sort_tokens(self) -> Iterator[pa.RecordBatch]:
-        """The tokens that are held, ascending, with their postings; holds none afterwards."""
+    def _sort_tokens(self, chunk: int) -> Iterator[pa.RecordBatch]:
+        """The tokens that are held, ascending, with their postings; holds none afterwards.
+
+        ``chunk``: numbers of a batch, unless one token has more.
+        """
         if not self._num_tokens:
             return
         names = pa.array(list(self._terms), pa.string())
@@ -223,7 +227,7 @@ class TextPostings(SortedRuns):
         documents = documents[starts]
         # Of positions, or of postings, about as many in each batch.
         sizes = ends if not len(positions) else np.append(starts, len(codes))[ends]
-        for first, last in _cut(sizes, _CHUNK_POSTINGS):
+        for first, last in _cut(sizes, chunk):
             begin = int(ends[first - 1]) if first else 0
             part = slice(begin, int(ends[last - 1]))
             offsets = np.concatenate([[begin], ends[first:last]]) - begin
@@ -390,11 +394,24 @@ def _whole_terms(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = join_batches(held)
         first = pc.index(rows.column(_TERM), rows.column(_TERM)[-1]).as_py()
         if first:
-            yield rows.slice(0, first)
+            yield from _cut_terms(rows.slice(0, first))
             rows = rows.slice(first)
         held, num_held = [rows], len(rows.column(_DOCUMENTS).flatten())
     if held:
-        yield join_batches(held)
+        yield from _cut_terms(join_batches(held))
+
+
+def _cut_terms(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Divide rows where tokens begin: merged runs may have many times as many as one batch."""
+    names = rows.column(_TERM)
+    differs = plain_numbers(pc.not_equal(names.slice(0, len(names) - 1), names.slice(1)))
+    stops = np.append(np.flatnonzero(differs) + 1, len(names))
+    numbers = np.zeros(len(names), np.int64)
+    for column in rows.columns[1:]:
+        np.maximum(numbers, plain_numbers(pc.list_value_length(column)), out=numbers)
+    for first, last in _cut(np.cumsum(numbers)[stops - 1], _CHUNK_POSTINGS):
+        start = int(stops[first - 1]) if first else 0
+        yield rows.slice(start, int(stops[last - 1]) - start)
 
 
 def _as_terms(rows: pa.RecordBatch) -> Terms:
