@@ -3146,10 +3146,17 @@ MUTANTS = (
         ("tests/table/index_build/test_text_building.py",),
     ),
     Mutant(
+        "rows of merged runs are encoded at once",
+        "table/index_build/text_build.py",
+        "    for first, last in _cut(np.cumsum(numbers)[stops - 1], _CHUNK_POSTINGS):\n",
+        "    for first, last in _cut(np.cumsum(numbers)[stops - 1], 1 << 40):\n",
+        ("tests/table/index_build/test_text_building.py",),
+    ),
+    Mutant(
         "a token that goes on in the next run is there twice",
         "table/index_build/text_build.py",
-        "            yield rows.slice(0, first)\n",
-        "            yield rows.slice(0, first + 1)\n",
+        "            yield from _cut_terms(rows.slice(0, first))\n",
+        "            yield from _cut_terms(rows.slice(0, first + 1))\n",
         ("tests/table/index_build/test_text_building.py",),
     ),
     Mutant(

@@ -65,6 +65,9 @@ def test_stages_of_procedures_are_logged_and_described(plugin, spark_log, tmp_pa
 def test_jobs_of_saves_are_named_by_caller(plugin, tmp_path):
     context = plugin.sparkContext
     names = {}
+    # Py4J's calls of a method have a file in the stack only until Java compiles them.
+    for _ in range(20):
+        plugin.range(0).write.format("noop").mode("append").save()
     for source in ("parquet", "lance"):
         context._jsc.sc().listenerBus().waitUntilEmpty()
         before = context._jsc.sc().statusStore().jobsList(None).size()

@@ -186,7 +186,7 @@ def test_spilled_tokens_equal_in_memory_tokens(monkeypatch, most, positions):
 
 
 @pytest.mark.parametrize("positions", [False, True])
-def test_merged_runs_are_read_and_encoded_in_small_parts(monkeypatch, positions):
+def test_merged_runs_are_encoded_in_small_parts(monkeypatch, positions):
     rng = np.random.default_rng(7)
     monkeypatch.setattr(text_build, "_CHUNK_POSTINGS", 300)
     monkeypatch.setattr(text_build, "_RUN_POSTINGS", 50)

@@ -16,6 +16,7 @@ public final class CallStack {
   private static final Pattern INTERNAL = Pattern.compile("(org\\.pysparklance|scala)\\..*"
       + "|org\\.apache\\.spark\\.(sql\\.|((api\\.java|util|rdd|broadcast)\\.)?[A-Z]).*");
   private static final String CALL_SITE = "callSite.short";
+  private static final String UNKNOWN_LINE = " at <unknown>:0";
 
   private CallStack() {}
 
@@ -70,10 +71,12 @@ public final class CallStack {
     String method = "<unknown>";
     for (StackWalker.StackFrame frame : frames) {
       if (!INTERNAL.matcher(frame.getClassName()).matches()) {
-        return method + " at " + frame.getFileName() + ":" + Math.max(frame.getLineNumber(), 0);
+        // Calls by reflection are compiled to classes without a file once they are frequent.
+        return frame.getFileName() == null ? method + UNKNOWN_LINE
+            : method + " at " + frame.getFileName() + ":" + Math.max(frame.getLineNumber(), 0);
       }
       method = frame.getMethodName();
     }
-    return method + " at <unknown>:0";
+    return method + UNKNOWN_LINE;
   }
 }
