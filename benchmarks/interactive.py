@@ -36,7 +36,8 @@ from pyspark.sql import DataFrame, SparkSession
 WARM = 0.3
 APPENDS = 10
 THEIRS, THEIR_PARQUET = "lance-spark", "parquet-there"
-KINDS = ("plugin", "plain", "parquet", THEIRS, THEIR_PARQUET)
+OURS, OF_THEIR_SPARK = ("plugin", "plain", "parquet"), (THEIRS, THEIR_PARQUET)
+KINDS = OURS + OF_THEIR_SPARK
 
 
 def rows_of(count: int, rng: np.random.Generator) -> pa.Table:
@@ -216,7 +217,7 @@ def measured(
     }
     for _ in range(count):
         sessions = {
-            kind: Served(kind, *given, python=python if kind in KINDS[3:] else sys.executable)
+            kind: Served(kind, *given, python=python if kind in OF_THEIR_SPARK else sys.executable)
             for kind in kinds
         }
         for what in chosen:
@@ -259,7 +260,7 @@ def main(
     lance_spark: str = "",
     python: str = sys.executable,
 ) -> None:
-    kinds = kinds or (KINDS if lance_spark else KINDS[:3])
+    kinds = kinds or (KINDS if lance_spark else OURS)
     chosen = [one for one in ACTIONS if one.startswith(what or "")]
     with scratch() as folder:
         save_source(folder, rows)

@@ -403,10 +403,8 @@ def _whole_terms(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _cut_terms(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Divide rows where tokens begin: merged runs may have many times as many as one batch."""
-    names = rows.column(_TERM)
-    differs = plain_numbers(pc.not_equal(names.slice(0, len(names) - 1), names.slice(1)))
-    stops = np.append(np.flatnonzero(differs) + 1, len(names))
-    numbers = np.zeros(len(names), np.int64)
+    stops = _ends_of_terms(rows.column(_TERM))
+    numbers = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns[1:]:
         np.maximum(numbers, plain_numbers(pc.list_value_length(column)), out=numbers)
     for first, last in _cut(np.cumsum(numbers)[stops - 1], _CHUNK_POSTINGS):
@@ -414,13 +412,18 @@ def _cut_terms(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield rows.slice(start, int(stops[last - 1]) - start)
 
 
-def _as_terms(rows: pa.RecordBatch) -> Terms:
-    """Rows as tokens; rows of one token follow each other."""
-    names = rows.column(_TERM)
+def _ends_of_terms(names: pa.Array) -> NDArray[np.int64]:
+    """One past the last row of each token; rows of one token follow each other."""
     is_last = np.ones(len(names), np.bool_)
     if len(names) > 1:
         is_last[:-1] = plain_numbers(pc.not_equal(names.slice(0, len(names) - 1), names.slice(1)))
-    last = np.flatnonzero(is_last)
+    return np.flatnonzero(is_last) + 1
+
+
+def _as_terms(rows: pa.RecordBatch) -> Terms:
+    """Rows as tokens; rows of one token follow each other."""
+    names = rows.column(_TERM)
+    last = _ends_of_terms(names) - 1
     postings = rows.column(_DOCUMENTS)
     ends = np.cumsum(plain_numbers(pc.list_value_length(postings)))
     numbers: Sequence[NDArray[np.int64]] = [
