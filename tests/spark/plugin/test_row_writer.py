@@ -1,4 +1,4 @@
-"""Rows on their way to Python: by batches of few bytes as long as rows are narrow."""
+"""Rows on their way to Python: a limit on the bytes of a batch only where rows are wide."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def assert_written(session, path, frame, files):
         ({}, ROWS, 1),  # Spark's own limit
         (SMALL, ROWS, 1),
         (SMALL, 0, 1),  # never begun without the limit
-        (SMALL, 1, 2),
+        (SMALL, 63, 1),  # nor if one of the first rows is as wide
+        (SMALL, 64, 2),
         (SMALL, 4_999, 2),
         (SMALL, 5_000, 2),
         (SMALL, ROWS - 1, 2),
@@ -63,6 +64,14 @@ def test_rows_arrive_once_and_in_order(plugin, path, settings, values, wide_from
     frame.write.format("lance").save(path)
     plugin.conf.unset(RECORDS)  # Spark reads nothing by batches of no rows
     assert_written(plugin, path, frame, files)
+
+
+def test_wide_rows_make_one_file_for_each_task(plugin, path, settings):
+    settings({BYTES: "100000", RECORDS: "100"})
+    for name, width, count in (("wide", 2_000, 300), ("very_wide", 50_000, 9)):
+        frame = plugin.range(0, count, 1, 1).select("id", F.repeat(F.lit("x"), width).alias("text"))
+        frame.write.format("lance").save(f"{path}/{name}")
+        assert_written(plugin, f"{path}/{name}", frame, 1)
 
 
 def test_many_tasks_with_and_without_wide_rows(plugin, path, settings):

@@ -19,12 +19,14 @@ import org.pysparklance.read.LanceScan;
  * Writes rows to Python. To enforce a limit of bytes, Spark sums up the sizes of all columns of the
  * Arrow batch after each row; for narrow rows that takes most of the time. So this disables the
  * limit while the sizes of the rows prove that batches are small. Once a batch would be large, the
- * remaining rows go to a second worker, with the limit. Runs on executors.
+ * remaining rows go to a second worker, with the limit, and so to another file. If the first rows
+ * are wide, there is one worker with the limit. Runs on executors.
  */
 final class RowWriter implements DataWriter<InternalRow> {
   private static final String LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch";
   private static final String NO_LIMIT = Integer.toString(Integer.MAX_VALUE);
   private static final long SMALL_BATCH_BYTES = 64L << 20;
+  private static final int SAMPLED_ROWS = 64;
   private static final CustomTaskMetric[] NONE = {};
 
   private final Supplier<DataWriter<InternalRow>> workers;
@@ -63,6 +65,7 @@ final class RowWriter implements DataWriter<InternalRow> {
     SQLConf conf = SQLConf.get();
     SmallBatches smallBatches = new SmallBatches(rows, conf.arrowMaxRecordsPerBatch(),
         Math.min(SMALL_BATCH_BYTES, conf.arrowMaxBytesPerBatch()));
+    smallBatches.sampleFirstRows();
     boolean hasSmallBatches = smallBatches.hasNext();
     if (hasSmallBatches) {
       writeWithoutLimit(smallBatches);
@@ -102,6 +105,7 @@ final class RowWriter implements DataWriter<InternalRow> {
   /** Iterates over the rows up to the first one that makes a batch large; then over the rest. */
   private static final class SmallBatches implements Iterator<InternalRow> {
     private final Iterator<InternalRow> rows;
+    private final Deque<InternalRow> sampled = new ArrayDeque<>();
     private final int batchRows;
     private final long maxBytes;
     private InternalRow next;
@@ -116,14 +120,31 @@ final class RowWriter implements DataWriter<InternalRow> {
       this.maxBytes = maxBytes;
     }
 
+    /** Reaches the limit at once if full batches of rows as wide as the first ones are large. */
+    void sampleFirstRows() {
+      long sampledBytes = 0;
+      while (sampled.size() < SAMPLED_ROWS && sampledBytes < maxBytes && rows.hasNext()) {
+        InternalRow row = rows.next().copy();  // Spark reuses the object for the next row.
+        sampled.add(row);
+        sampledBytes += size(row);
+      }
+      if (sampled.size() == SAMPLED_ROWS || sampledBytes >= maxBytes) {
+        isLimitReached = sampledBytes / sampled.size() * batchRows >= maxBytes;
+      }
+    }
+
     @Override public boolean hasNext() {
-      if (next == null && rows.hasNext()) {
-        next = rows.next();
+      if (next == null && (!sampled.isEmpty() || rows.hasNext())) {
+        next = sampled.isEmpty() ? rows.next() : sampled.remove();
         bytes = batchRows > 0 && rowCount++ % batchRows == 0 ? 0 : bytes;
-        bytes += next instanceof UnsafeRow row ? row.getSizeInBytes() : maxBytes;
+        bytes += size(next);
         isLimitReached |= bytes >= maxBytes;
       }
       return next != null && (isUnlimited || !isLimitReached);
+    }
+
+    private long size(InternalRow row) {
+      return row instanceof UnsafeRow unsafe ? unsafe.getSizeInBytes() : maxBytes;
     }
 
     @Override public InternalRow next() {
