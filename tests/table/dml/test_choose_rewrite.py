@@ -92,6 +92,36 @@ def test_indexed_column_favors_moving_rows(tmp_path):
     assert choose_rewrite(snapshot, ["a"], COLUMNS, {0: 10_000}).mode is COLUMNS
 
 
+def labelled_vectors(path):
+    """2,000 embeddings of 16 KB as lists, with labels of a few bytes."""
+    values = pa.array(np.random.default_rng(3).random(2000 * 4096, np.float32))
+    vectors = pa.ListArray.from_arrays(np.arange(2001, dtype=np.int32) * 4096, values)
+    labels = [f"label {i}" for i in range(2000)]
+    write_table(path, pa.table({"id": range(2000), "label": labels, "vector": vectors}))
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [(["id"], COLUMNS), (["label"], COLUMNS), (["id", "label"], COLUMNS), (["vector"], ROWS)],
+)
+def test_labels_beside_embeddings_are_rewritten_as_columns(tmp_path, names, expected):
+    where = str(tmp_path / "t.lance")
+    labelled_vectors(where)
+    snapshot = Snapshot.open(Table(where))
+    assert choose_rewrite(snapshot, names, AUTO, {0: 1000}).mode is expected
+
+
+def test_choice_without_data_files_is_made_by_types(tmp_path):
+    where = tmp_path / "t.lance"
+    labelled_vectors(str(where))
+    snapshot = Snapshot.open(Table(str(where)))
+    for file in where.glob("data/*.lance"):
+        file.unlink()
+    assert choose_rewrite(snapshot, ["label"], AUTO, {0: 1000}).mode is ROWS
+    assert choose_rewrite(snapshot, ["label"], AUTO, {7: 1000}).mode is ROWS
+    assert choose_rewrite(snapshot, ["label"], AUTO, {}).mode is ROWS
+
+
 def test_unsupported_column_rewrite_moves_rows_or_is_refused(tmp_path):
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"a": range(9000)}), where, data_storage_version="legacy")

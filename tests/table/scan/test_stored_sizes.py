@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyspark_lance.table.scan.scan_statistics import stored_widths
+from pyspark_lance.table.scan.column_widths import memory_widths, read_share, stored_widths
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -62,6 +63,44 @@ def test_remaining_bytes_are_attributed_to_text(tmp_path):
     widths = widths_of(path)
     assert widths["id"] <= 8
     assert widths["text"] > 2000
+
+
+def vectors(size: int) -> pa.Array:
+    values = np.random.default_rng(2).random(COUNT * size, np.float32)
+    return pa.ListArray.from_arrays(np.arange(COUNT + 1, dtype=np.int32) * size, pa.array(values))
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_remaining_bytes_are_attributed_to_lists(tmp_path, version):
+    path = str(tmp_path / "t.lance")
+    triple = pa.FixedSizeListArray.from_arrays(pa.array(np.random.rand(COUNT * 3)), 3)
+    nested = pa.StructArray.from_arrays([pa.array(range(COUNT)), vectors(100)], ["n", "v"])
+    rows = pa.table({"id": range(COUNT), "xyz": triple, "vector": vectors(500), "pair": nested})
+    lance.write_dataset(rows, path, data_storage_version=version)
+    widths = widths_of(path)
+    assert widths["id"] <= 8
+    assert widths["xyz"] <= 24
+    assert widths["vector"] > 1000
+    assert widths["pair"] > 400  # Two lists share what is left equally.
+    snapshot = Snapshot.open(Table(path))
+    assert memory_widths(snapshot)["vector"] == widths["vector"]
+    fields = snapshot.schema.fields
+    assert read_share(snapshot, fields) == 1
+    assert read_share(snapshot, fields[:1]) < 0.01
+    # A struct with fewer members is a part of the column.
+    part = replace(fields[3], children=fields[3].children[:1])
+    assert read_share(snapshot, [part]) < read_share(snapshot, fields[3:]) < 1
+
+
+def test_narrow_scan_of_wide_rows_has_few_tasks(tmp_path):
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": range(COUNT), "vector": vectors(2000)}), path)
+    snapshot = Snapshot.open(Table(path))
+    narrow, wide = (
+        plan_scan(snapshot, ScanRequest(schema=snapshot.schema.select([name]), parallelism=8))
+        for name in ("id", "vector")
+    )
+    assert (len(narrow), len(wide)) == (1, 2)
 
 
 def test_unknown_file_sizes_use_type_widths(tmp_path):

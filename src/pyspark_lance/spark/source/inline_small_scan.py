@@ -19,7 +19,8 @@ from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.batch_reader import LanceBatchReader
 from pyspark_lance.spark.source.read_plan import PushedDown
 from pyspark_lance.spark.source.shared_batches import stream_of
-from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
+from pyspark_lance.table.scan.column_widths import memory_widths
+from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.scan.scan_statistics import PrunedScan
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -119,11 +120,11 @@ def _streams(batches: Iterator[pa.RecordBatch], max_bytes: int) -> list[pa.Buffe
 
 def _row_bytes(snapshot: Snapshot) -> float:
     """Estimate the bytes of a whole row, as a condition may read any column."""
-    return 8 + sum(column_width(field) for field in snapshot.schema.fields)
+    return 8 + sum(memory_widths(snapshot).values())
 
 
 def _condition_bytes(snapshot: Snapshot, pushed: PushedDown) -> float:
     """Estimate the bytes of a row in the columns that the condition reads."""
     predicate = pushed.predicate(predicate_schema(snapshot.schema))
     names = columns_of(predicate) if predicate is not None else ()
-    return sum(column_width(field) for field in snapshot.schema.fields if field.name in names)
+    return sum(width for name, width in memory_widths(snapshot).items() if name in names)

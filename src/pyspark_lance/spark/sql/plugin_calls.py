@@ -88,14 +88,14 @@ from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.index.lookups import indexed_columns
 from pyspark_lance.table.index.segments import BLOOMFILTER
 from pyspark_lance.table.index.zone_map_file import zoned_columns
+from pyspark_lance.table.scan.column_widths import memory_widths, stored_widths
 from pyspark_lance.table.scan.key_groups import key_columns, split_columns
-from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
+from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.scan.scan_statistics import (
     column_statistics,
     end_of_first_rows,
     lineage_bounds,
     prune_scan,
-    stored_widths,
 )
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing, properties_of
 from pyspark_lance.table.version.table import suggest_paths
@@ -202,7 +202,7 @@ def _written_blobs(snapshot: Snapshot) -> dict[str, str]:
 
 
 def _widths(snapshot: Snapshot) -> dict[str, int]:
-    return {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields}
+    return {name: int(width) + 1 for name, width in memory_widths(snapshot).items()}
 
 
 def _pinned_version(snapshot: Snapshot) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from pyspark_lance.commit.manifest_committer import table_was_replaced
 from pyspark_lance.errors import (
     ConflictReason,
     InvalidInputError,
+    MissingFileError,
     RetryableCommitError,
     UnsupportedFeatureError,
 )
@@ -30,6 +31,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import ManifestLocation
 from pyspark_lance.result_names import also_snake_case
+from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.spilled_lineage import inline_lineage_bytes
 from pyspark_lance.table.rows.write_fragments import (
     DEFAULT_MAX_BYTES_PER_FILE,
@@ -37,8 +39,8 @@ from pyspark_lance.table.rows.write_fragments import (
     WriteFragmentsRequest,
     table_dictionaries,
 )
+from pyspark_lance.table.scan.column_widths import LeafWidths, row_bytes
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.scan.scan_statistics import field_widths, row_bytes
 from pyspark_lance.table.unit_of_work import CommitSettings
 from pyspark_lance.table.version.snapshot import LATEST, Snapshot, VersionSpec
 from pyspark_lance.table.version.table import Table
@@ -249,7 +251,7 @@ def choose_rewrite(
         if rewrite_cost(snapshot, names, everything).rows_s < WORTH_COUNTING_S:
             return _rows("the table is so small that counting the changes would cost more")
         changed = changed()
-    cost = rewrite_cost(snapshot, names, changed)
+    cost = rewrite_cost(snapshot, names, changed, _measure_assigned(snapshot, names, changed))
     reason = (
         f"moving {sum(changed.values()):,} of {sum(everything.values()):,} rows takes about "
         f"{cost.rows_s:.2g} s of CPU time, rewriting {_list_names(names)} for "
@@ -298,24 +300,30 @@ def _list_names(names: Collection[str]) -> str:
 
 
 def rewrite_cost(
-    snapshot: Snapshot, names: Collection[str], changed: Mapping[int, int]
+    snapshot: Snapshot,
+    names: Collection[str],
+    changed: Mapping[int, int],
+    assigned_bytes: float | None = None,
 ) -> RewriteCost:
     """Estimate the cost of each mode by the sizes in the manifest.
 
     Assumes that the changed rows are spread over their fragment.
 
-    ``changed``: fragment id -> number of changed rows.
+    ``changed``: fragment id -> number of changed rows; ``assigned_bytes``: bytes of a row in the
+    assigned columns, if measured.
     """
     rows_s = columns_s = 0.0
     stable = snapshot.uses_stable_row_ids
-    widths = field_widths(snapshot.schema.fields)
-    chosen = field_widths(field for field in snapshot.schema.fields if field.name in names)
+    widths = LeafWidths.of(snapshot.schema.fields)
+    chosen = LeafWidths.of(field for field in snapshot.schema.fields if field.name in names)
     for fragment in counted_fragments(snapshot):
         count = changed.get(fragment.id, 0)
         if not count:
             continue
-        whole = row_bytes(fragment, widths.keys(), widths)
-        part = row_bytes(fragment, chosen.keys(), widths)
+        whole = row_bytes(fragment, widths.bytes, widths)
+        part = row_bytes(fragment, chosen.bytes, widths)
+        if assigned_bytes is not None:
+            part = min(whole, assigned_bytes)
         # A fully deleted fragment needs no deletion file.
         rows_s += (_FILE_S if count < fragment.num_rows else 0.0) + _FILE_S / 2
         everything_s = fragment.physical_rows * whole * _READ_BYTE_S
@@ -324,6 +332,29 @@ def rewrite_cost(
         columns_s += 2 * _FILE_S + stretches * _STRETCH_S
         columns_s += fragment.physical_rows * part * (_READ_BYTE_S + _WRITTEN_BYTE_S)
     return RewriteCost(rows_s, columns_s)
+
+
+def _measure_assigned(
+    snapshot: Snapshot, names: Collection[str], changed: Mapping[int, int]
+) -> float | None:
+    """Measure the bytes of a row in the assigned columns, in the fragment with most changed rows.
+
+    Opens its files only where the manifest is not enough: if some of the columns of variable width
+    are assigned and some are not, such as a label beside an embedding. Else returns None.
+    """
+    assigned = [field for field in snapshot.schema.fields if field.name in names]
+    variable = LeafWidths.of(assigned).variable
+    if not variable or variable == LeafWidths.of(snapshot.schema.fields).variable:
+        return None
+    largest = max(changed, key=changed.__getitem__, default=None)
+    fragment = next((one for one in snapshot.manifest.fragments if one.id == largest), None)
+    if fragment is None:
+        return None
+    try:
+        reader = FragmentReader(snapshot.files, fragment, stable_row_ids=False)
+        return float(reader.average_row_bytes(assigned))
+    except MissingFileError:
+        return None  # The statement reports it once it reads the fragment.
 
 
 def _obstacle(snapshot: Snapshot, names: Collection[str]) -> str:

@@ -50,7 +50,8 @@ from pyspark_lance.table.nearest.live_rows import MatchingScan
 from pyspark_lance.table.nearest.vectors import Metric, Queries, matrix_of
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, IncompatibleFilesError
 from pyspark_lance.table.rows.scan_split import ScanSplit
-from pyspark_lance.table.scan.plan_scan import ScanRequest, column_width, plan_scan
+from pyspark_lance.table.scan.column_widths import column_width
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask, is_plain, layout_of
 from pyspark_lance.table.version.reader_pool import READER_POOL, AcquiredReaders, JoinedReaders
 from pyspark_lance.table.version.snapshot import Snapshot

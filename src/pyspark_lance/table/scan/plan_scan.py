@@ -23,12 +23,12 @@ from pyspark_lance.format.column_names import (
     check_version_columns,
     name_hint,
 )
-from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.tree import all_of
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
+from pyspark_lance.table.scan.column_widths import read_share
 from pyspark_lance.table.scan.fragment_pruning import prune_splits
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -119,8 +119,6 @@ def _task_bytes(total: float, parallelism: int) -> float:
 
 DEFAULT_BATCH_ROWS = 65_536
 DEFAULT_BATCH_BYTES = 16 << 20
-# Default bytes of a value of variable width.
-VARIABLE_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +202,7 @@ def scan_tasks(
     )
     if stable:
         slices = slices.select_lineage(lineage)
-    weight = _read_share(snapshot.schema.fields, (*schema.fields, *filter_fields))
+    weight = read_share(snapshot, (*schema.fields, *filter_fields))
     groups = (
         _pack_by_count(slices, request.fragments_per_task)
         if request.fragments_per_task is not None
@@ -228,27 +226,6 @@ def scan_tasks(
         )
         for group in groups
     )
-
-
-def column_width(field: Field) -> float:
-    """Estimate the bytes of one value."""
-    arrow_type = field.to_arrow().type
-    try:
-        return float(arrow_type.bit_width) / 8
-    except ValueError:
-        pass
-    if pa.types.is_fixed_size_list(arrow_type) and not field.children:
-        return arrow_type.list_size * 4.0
-    if field.children:
-        many = 8 if field.is_list or field.is_map else 1
-        return many * sum(column_width(child) for child in field.children)
-    return VARIABLE_WIDTH
-
-
-def _read_share(table: Sequence[Field], read: Sequence[Field]) -> float:
-    """Return the fraction of a file's bytes that a projection reads."""
-    whole = sum(column_width(field) for field in table)
-    return min(1.0, sum(column_width(field) for field in read) / whole) if whole else 1.0
 
 
 def _pack_by_count(slices: Slices, count: int) -> list[Sequence[ScanSplit]]:

@@ -1,4 +1,4 @@
-"""Statistics of a scan from metadata: rows, bounds, ANALYZE results and stored bytes.
+"""Statistics of a scan from metadata: rows, bounds and ANALYZE results.
 
 Opens only zone map files, and deletion files whose row count is not in the manifest.
 
@@ -6,9 +6,6 @@ Statistics of ANALYZE are stored in the table configuration, which later version
 may be outdated. Counts are scaled to the current number of rows, and bounds are used only while the
 rows are unchanged. Statistics are ignored once the number of rows has changed too much, or the
 column was replaced.
-
-The stored bytes of columns are estimated: the size of a file in the manifest is distributed over
-its columns by the widths of their types.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -34,7 +31,6 @@ from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import source_of
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.fragment_pruning import choose
-from pyspark_lance.table.scan.plan_scan import VARIABLE_WIDTH, column_width
 from pyspark_lance.table.scan.scan_task import MAX_LIMIT, ScanTask
 from pyspark_lance.table.version.snapshot import OWN_PREFIX, Snapshot
 
@@ -313,69 +309,3 @@ def _parse_statistics(text: str) -> StoredStatistics | None:
         return StoredStatistics(**json.loads(text))
     except (ValueError, TypeError):
         return None
-
-
-# Number of sampled fragments: planning must be fast with a million.
-_MAX_PARTS = 5000
-# Minimum bytes: compressed files may be much smaller than the memory of a broadcast.
-_MAX_COMPRESSION = 20
-_WIDTHS = "stored widths"
-
-
-def field_widths(fields: Iterable[Field]) -> dict[int, float]:
-    """Estimate the bytes of a value of each leaf field, by field id."""
-    parts = (part for field in fields for part in field.walk())
-    return {part.id: column_width(part) if part.is_leaf else 0.0 for part in parts}
-
-
-def row_bytes(fragment: Fragment, wanted: Collection[int], widths: Mapping[int, float]) -> float:
-    """Return the stored bytes of one row in the ``wanted`` fields."""
-    stored = _field_bytes(fragment, widths)
-    return sum(stored[field] for field in wanted)
-
-
-def _field_bytes(fragment: Fragment, widths: Mapping[int, float]) -> dict[int, float]:
-    """Estimate the stored bytes of one row in each field.
-
-    The size of a file is distributed by the widths of its fields. The excess is assigned to fields
-    of variable width, if any.
-    """
-    stored = dict(widths)
-    for file in fragment.files:
-        if not file.size_bytes:
-            continue
-        # Dropped fields are assumed to have eight bytes.
-        field_bytes = [widths.get(field, 8.0) for field in file.fields]
-        more = file.size_bytes / max(1, fragment.physical_rows) - sum(field_bytes)
-        many = sum(width == VARIABLE_WIDTH for width in field_bytes)
-        factor = 1.0 if more > 0 and many else 1 + more / max(1.0, sum(field_bytes))
-        each = more / many if more > 0 and many else 0.0
-        for field, width in zip(file.fields, field_bytes, strict=True):
-            if field in stored:
-                stored[field] = width * factor + (each if width == VARIABLE_WIDTH else 0.0)
-    return stored
-
-
-def stored_widths(snapshot: Snapshot) -> dict[str, float]:
-    """Return the stored bytes of one value of each top-level column, by name."""
-    if _WIDTHS not in snapshot.memo:
-        snapshot.memo[_WIDTHS] = _stored_widths(snapshot)
-    return snapshot.memo[_WIDTHS]  # type: ignore[return-value]
-
-
-def _stored_widths(snapshot: Snapshot) -> dict[str, float]:
-    widths = field_widths(snapshot.schema.fields)
-    fragments = snapshot.manifest.fragments
-    step = 1 + len(fragments) * len(widths) // _MAX_PARTS
-    some = [fragment for fragment in fragments[::step] if fragment.physical_rows]
-    sizes = [_field_bytes(fragment, widths) for fragment in some]
-    rows = [fragment.physical_rows for fragment in some]
-    found: dict[str, float] = {}
-    for field in snapshot.schema.fields:
-        own = field_widths([field])
-        total = sum(
-            count * size[part] for count, size in zip(rows, sizes, strict=True) for part in own
-        )
-        least = column_width(field) / _MAX_COMPRESSION
-        found[field.name] = max(total / sum(rows), least) if some else column_width(field)
-    return found
