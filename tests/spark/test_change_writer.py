@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows, update_rows
@@ -12,7 +14,7 @@ from managed_blobs import new_table, our_blobs, referenced, their_blobs
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 from table_access import read_ours, write_table
 
-from pyspark_lance.errors import CommitConflictError, RetryableCommitError
+from pyspark_lance.errors import CommitConflictError, RetryableCommitError, StorageError
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.service.methods import methods
 from pyspark_lance.spark.source.change_writer import LanceChangeWriter
@@ -126,6 +128,68 @@ def test_concurrent_rows_count_only_in_scanned_range(rows, to):
     else:
         with pytest.raises(RetryableCommitError, match="would have matched"):
             writer.commit(written)
+
+
+def update_columns(path, ids, groups):
+    """An UPDATE of ``n`` by columns, up to its commit; a group of rows is one task."""
+    names = [*NAMES[:3], "n"]
+    schema = StructType([StructField(name, LongType()) for name in names])
+    pinned = (path, Snapshot.open(Table(path)).version)
+    writer = LanceChangeWriter(
+        WriteOptions.parse({"path": path}), pinned, schema, "UPDATE", by_columns=True
+    )
+    messages = []
+    for first, last in groups:
+        part = ids[first:last]
+        columns = [[UPDATE] * len(part), [None] * len(part), part, [one + 100 for one in part]]
+        types = (pa.int32(), pa.int64(), pa.int64(), pa.int64())
+        batch = pa.RecordBatch.from_arrays(list(map(pa.array, columns, types)), names=names)
+        messages.append(pickle.loads(pickle.dumps(writer)).write(iter([batch])))
+    return writer, messages
+
+
+def test_update_by_columns_keeps_rows_in_their_file(rows):
+    writer, written = update_columns(rows, [2, 7], [(0, 2), (2, 2)])
+    writer.commit(written)
+    found = read_ours(rows)
+    assert found["n"].to_pylist() == [0, 0, 102, 0, 0, 0, 0, 107, 0, 0]
+    dataset = lance.dataset(rows)
+    dataset.validate()
+    assert dataset.to_table()["n"].to_pylist() == found["n"].to_pylist()
+    (fragment,) = dataset.get_fragments()
+    assert (fragment.count_rows(), fragment.num_deletions, dataset.version) == (10, 0, 2)
+    writer.abort(written)
+    assert lance.dataset(rows).to_table().num_rows == 10
+
+
+def test_empty_update_by_columns_makes_no_version(rows):
+    writer, written = update_columns(rows, [], [(0, 0)])
+    writer.commit(written)
+    assert Snapshot.open(Table(rows)).version == 1
+
+
+def test_update_by_columns_runs_again_after_conflict(rows):
+    writer, written = update_columns(rows, [2], [(0, 1)])
+    update_rows(rows, "id = 2", ["n"], lambda batch: {"n": pa.array([5] * batch.num_rows)})
+    before = files(rows)
+    with pytest.raises(RetryableCommitError) as caught:
+        writer.commit(written)
+    assert caught.value.retries
+    writer.abort(written)
+    assert files(rows) in (before, before - 1)  # the commit may have removed the file already
+    assert sorted(read_ours(rows)["n"].to_pylist()) == [0] * 9 + [5]
+
+
+def test_update_by_columns_refuses_fragment_of_two_tasks(rows):
+    before = files(rows)
+    writer, written = update_columns(rows, [2, 7], [(0, 1), (1, 2)])
+    with pytest.raises(StorageError, match="two tasks"):
+        writer.commit(written)
+    writer.abort(written)
+    assert files(rows) == before
+    assert Snapshot.open(Table(rows)).version == 1
+    with pytest.raises(StorageError, match="a task did not report"):
+        writer.commit([None])
 
 
 def looked_at(path):

@@ -101,6 +101,8 @@ def test_narrow_scan_of_wide_rows_has_few_tasks(tmp_path):
         for name in ("id", "vector")
     )
     assert (len(narrow), len(wide)) == (1, 2)
+    whole = ScanRequest(schema=snapshot.schema, parallelism=8, splits_fragments=False)
+    assert len(plan_scan(snapshot, whole)) == 1
 
 
 def test_unknown_file_sizes_use_type_widths(tmp_path):

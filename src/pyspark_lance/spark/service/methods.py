@@ -44,6 +44,7 @@ _OF_TABLES: Final = {
     "statistics": Handler(of.ColumnsRequest, to.StatisticsResponse, PLUGIN_CALLS),
     "bounds": Handler(of.ColumnRequest, to.BoundsResponse, PLUGIN_CALLS),
     "counts": Handler(of.CountsRequest, to.CountsResponse, PLUGIN_CALLS),
+    "choose_rewrite": Handler(of.RewriteRequest, to.RewriteResponse, PLUGIN_CALLS),
     "first": Handler(of.FirstRequest, to.FirstResponse, PLUGIN_CALLS),
     "analyze": Handler(of.AnalyzeRequest, to.Response, PLUGIN_CALLS),
     "procedure": Handler(of.ProcedureRequest, to.ProcedureResponse, PLUGIN_CALLS),

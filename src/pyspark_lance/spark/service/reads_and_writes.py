@@ -119,6 +119,7 @@ class _PlannedSource(LanceDataSource):
             base=request.base,
             pushed=request.pushed,
             retried=request.retries,
+            by_columns=request.by_columns,
         )
 
     def _read_options(self) -> ReadOptions:

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark_lance.cancellation import CANCELLED, CancelledRequestError
 from pyspark_lance.errors import InvalidInputError, LanceError, RetryableCommitError, shorten
 
-PROTOCOL: Final = 4
+PROTOCOL: Final = 5
 """Version of frames and methods; equal to ``LanceService.PROTOCOL`` of the plugin."""
 
 _ATTACHMENT = "attachment"

@@ -7,8 +7,9 @@ deletion files and commits once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +27,7 @@ from pyspark_lance.errors import (
     StorageError,
     VersionNotFoundError,
 )
-from pyspark_lance.format.column_names import SYSTEM_COLUMNS, match_names
+from pyspark_lance.format.column_names import ROW_ADDRESS, SYSTEM_COLUMNS, match_names
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import TRUE
 from pyspark_lance.spark.options.parse_options import WriteOptions
@@ -46,6 +47,14 @@ from pyspark_lance.table.dml.moved_rows import (
     write_changes,
 )
 from pyspark_lance.table.dml.read_set import EVERYTHING, predicate_read_set
+from pyspark_lance.table.dml.rewrite_columns import (
+    RewriteColumnsRequest,
+    RewrittenColumns,
+    commit_rewrite,
+    paths_of,
+    plan_rewrite,
+    rewrite_columns,
+)
 from pyspark_lance.table.dml.row_change import ChangeResult, RowAction, plan_change
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.unit_of_work import UnitOfWork, remove_unless_committed
@@ -61,6 +70,13 @@ class ChangesWritten(WriterCommitMessage):
     changes: WrittenChanges
 
 
+@dataclass
+class ColumnsWritten(WriterCommitMessage):
+    """The fragments whose columns one task rewrote."""
+
+    rewritten: list[RewrittenColumns]
+
+
 class LanceChangeWriter(DataSourceArrowWriter):
     """Writer of changes to rows of the version that Spark read.
 
@@ -68,7 +84,8 @@ class LanceChangeWriter(DataSourceArrowWriter):
     delete, 2 update, 3 insert), ``CHANGED_ROW_ID``, ``CHANGED_ADDRESS`` and the assigned columns.
     ``base``: ``BaseVersion.stamp`` when Spark resolved the table; empty if it is unknown.
     ``pushed``: a condition that every row in the scans of the command matches. ``retried``: the
-    retry state of earlier runs of the command; empty for the first.
+    retry state of earlier runs of the command; empty for the first. ``by_columns``: rewrite the
+    assigned columns of whole fragments, each of which is in one task.
     """
 
     def __init__(
@@ -81,6 +98,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         base: str = "",
         pushed: PushedDown = NOTHING_PUSHED,
         retried: str = "",
+        by_columns: bool = False,
     ) -> None:
         uri, version = pinned[:2]
         try:
@@ -103,11 +121,17 @@ class LanceChangeWriter(DataSourceArrowWriter):
         self._command = command
         self._pushed = pushed
         self._retried = retried
+        self._rewrite: RewriteColumnsRequest | None = None
+        if by_columns:
+            self._rewrite = plan_rewrite(self._plan.snapshot(), self._columns)
 
     @clean_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the updated and inserted rows of one task; ``commit`` writes deletion files."""
         trim_worker_overhead()
+        if self._rewrite is not None:
+            updated = (self._new_values(batch) for batch in iterator if batch.num_rows)
+            return ColumnsWritten(list(rewrite_columns(self._rewrite, updated)))
         clauses = (
             Clause(RowAction.KEEP),
             Clause(RowAction.DELETE),
@@ -129,6 +153,13 @@ class LanceChangeWriter(DataSourceArrowWriter):
             columns[name] = column
         return pa.RecordBatch.from_pydict(columns)
 
+    def _new_values(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Convert a batch of Spark to the columns that ``rewrite_columns`` expects."""
+        changes = self._changes(batch)
+        addresses = changes.column(CHANGED_ADDRESS).cast(pa.uint64())
+        values = {name: changes.column(name) for name in self._columns}
+        return pa.RecordBatch.from_pydict({ROW_ADDRESS: addresses, **values})
+
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the changes of all tasks as one version.
@@ -138,13 +169,34 @@ class LanceChangeWriter(DataSourceArrowWriter):
                 the plugin runs the command again and passes them to the next writer.
         """
         trim_worker_overhead()
-        written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
-        if len(written) < len(messages):
+        reports = [message for message in messages if message is not None]
+        if len(reports) < len(messages):
             raise StorageError("a task did not report what it changed; nothing was committed")
-        touched = (rows for task_changes in written for rows in task_changes.touched)
         settings = self._plan.settings
         left = Retries.from_text(self._retried, settings.retries, settings.timeout_s)
         work = UnitOfWork(self._plan.table, settings, retries=left)
+        attempt = self._commit_of(reports)
+        try:
+            work.once(attempt)
+        except RetryableCommitError as error:
+            work.wait_for_retry(error)
+            error.retries = work.retries.to_text()
+            raise
+
+    def _commit_of(
+        self, messages: Sequence[WriterCommitMessage]
+    ) -> Callable[[UnitOfWork], ChangeResult]:
+        """Return the commit of what tasks wrote."""
+        if self._rewrite is not None:
+            return partial(
+                commit_rewrite,
+                self._plan,
+                self._rewrite,
+                _rewritten_once(messages),
+                reads=self._reads(inserts=False),
+            )
+        written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
+        touched = (rows for task_changes in written for rows in task_changes.touched)
 
         def attempt(work: UnitOfWork) -> ChangeResult:
             work.register(
@@ -163,12 +215,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
             )
             return commit_changes(changes, work)
 
-        try:
-            work.once(attempt)
-        except RetryableCommitError as error:
-            work.wait_for_retry(error)
-            error.retries = work.retries.to_text()
-            raise
+        return attempt
 
     @clean_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -178,11 +225,14 @@ class LanceChangeWriter(DataSourceArrowWriter):
         files of tasks whose commit never started.
         """
         written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
+        files = files_of(
+            fragment for task_changes in written for fragment in task_changes.fragments
+        )
         remove_unless_committed(
             self._plan.table,
             self._plan.transaction_uuid,
             self._plan.read_version,
-            files_of(fragment for task_changes in written for fragment in task_changes.fragments),
+            [*files, *paths_of(_rewritten(messages))],
         )
 
     def _reads(self, *, inserts: bool) -> ReadSet:
@@ -201,3 +251,20 @@ class LanceChangeWriter(DataSourceArrowWriter):
 _OWN = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)
 # Fields of the struct that the plugin makes of a column that only some rows assign.
 _BYTES, _COLUMN = "__lance_bytes", "__lance_column"
+
+
+def _rewritten(messages: Iterable[WriterCommitMessage | None]) -> list[RewrittenColumns]:
+    return [
+        one
+        for message in messages
+        if isinstance(message, ColumnsWritten)
+        for one in message.rewritten
+    ]
+
+
+def _rewritten_once(messages: Iterable[WriterCommitMessage]) -> list[RewrittenColumns]:
+    """Return the rewritten fragments, and check that no two tasks rewrote the same one."""
+    rewritten = _rewritten(messages)
+    if len({one.fragment_id for one in rewritten}) < len(rewritten):
+        raise StorageError("two tasks rewrote columns of one fragment; nothing was committed")
+    return rewritten

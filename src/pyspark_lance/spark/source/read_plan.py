@@ -52,6 +52,7 @@ class PushedDown:
     top: str | None = None  # A top N, as JSON text; None for all rows.
     key_columns: tuple[str, ...] = ()  # Each task has one value of these; empty for any.
     key_tasks: str | None = None  # The digest of the tasks whose keys Spark knows, if any.
+    whole_fragments: bool = False  # Each fragment is read by one task.
 
     def predicate(self, schema: pa.Schema) -> Predicate | None:
         """Parse the condition on columns of ``schema``."""
@@ -134,6 +135,7 @@ def scan_request_of(
         system_columns=tuple(name for name in SYSTEM_COLUMNS if name in lineage),
         predicate=predicate,
         fragments_per_task=options.fragments_per_partition,
+        splits_fragments=not pushed.whole_fragments,
         batch_rows=options.batch_rows or DEFAULT_BATCH_ROWS,
         checks_text=options.checks_text,
     )

@@ -18,7 +18,7 @@ from pyspark_lance.errors import (
     VersionNotFoundError,
 )
 from pyspark_lance.format.clustering import ClusterBy
-from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, match_names
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema, primary_key
@@ -57,6 +57,7 @@ from pyspark_lance.spark.sql.plugin_requests import (
     PlanRequest,
     ProcedureRequest,
     Request,
+    RewriteRequest,
     ScanRequest,
     StatementRequest,
     TableRequest,
@@ -78,6 +79,7 @@ from pyspark_lance.spark.sql.plugin_responses import (
     ProceduresResponse,
     PropertiesResponse,
     Response,
+    RewriteResponse,
     StatementResponse,
     StatisticsResponse,
     TableDescription,
@@ -441,6 +443,28 @@ def bounds(request: ColumnRequest) -> BoundsResponse:
     if not known:
         return BoundsResponse()
     return BoundsResponse(bounds=bounds or (None, None), count=snapshot.num_rows())
+
+
+def choose_rewrite(request: RewriteRequest) -> RewriteResponse:
+    """Choose whether an UPDATE rewrites rows or columns, or find that it must count rows first."""
+    from pyspark_lance.table.dml import row_change
+
+    _, snapshot = _open(request)
+    named = match_names(request.columns, (field.name for field in snapshot.schema.fields))
+    names = tuple(dict.fromkeys(named.values()))
+    counted = request.changed
+    changed: dict[int, int] | None = None
+    if counted is not None:
+        changed = {int(fragment): rows for fragment, rows in counted.items()}
+    # An update of all rows, unless the table is so small that it does not matter.
+    everything = snapshot.manifest.fragments.rows_by_id
+    choice = row_change.choose_rewrite(
+        snapshot, names, row_change.RewriteMode.AUTO, everything if changed is None else changed
+    )
+    by_columns = choice.mode is row_change.RewriteMode.COLUMNS
+    if by_columns and request.has_condition and changed is None:
+        return RewriteResponse(by_columns=None)
+    return RewriteResponse(by_columns=by_columns, reason=choice.reason)
 
 
 def _bounds_of_values(snapshot: Snapshot, column: str) -> BoundsResponse:

@@ -115,6 +115,7 @@ class ScanRequest(TableRequest):
     top: str | None = None  # The order and the number of its first rows, as JSON text.
     key_columns: tuple[str, ...] = ()  # Each task has one value of these.
     key_tasks: str | None = None  # A digest of the tasks whose keys were reported to Spark.
+    whole_fragments: bool = False  # Each fragment is read by one task.
 
     @property
     def pinned(self) -> PinnedVersion | None:
@@ -132,6 +133,7 @@ class ScanRequest(TableRequest):
             top=self.top,
             key_columns=self.key_columns,
             key_tasks=self.key_tasks,
+            whole_fragments=self.whole_fragments,
         )
 
 
@@ -224,6 +226,16 @@ class FirstRequest(ScanRequest):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
+class RewriteRequest(ScanRequest):
+    """Choose whether an UPDATE rewrites rows or columns."""
+
+    columns: tuple[str, ...]  # The assigned columns.
+    has_condition: bool
+    # Changed rows by fragment id; None if they are not counted.
+    changed: Mapping[str, int] | None = None
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
 class AnalysisRequest(ScanRequest):
     """Find the expressions of ANALYZE TABLE."""
 
@@ -259,6 +271,7 @@ class WriteRequest(ColumnsRequest):
     sources: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     change: str | None = None  # DELETE, UPDATE or MERGE.
     retries: str = ""  # The attempts of earlier runs of the command.
+    by_columns: bool = False  # An UPDATE rewrites columns; each fragment is in one task.
 
     def write_parameters(self) -> WriteParameters:
         """Return the parameters beside the options of a write."""

@@ -200,6 +200,14 @@ class StatisticsResponse(Response):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
+class RewriteResponse(Response):
+    """The choice for an UPDATE; None if the changed rows must be counted first."""
+
+    by_columns: bool | None
+    reason: str | None = None
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
 class BoundsResponse(Response):
     """Metadata bounds of the values of a column."""
 

@@ -132,6 +132,7 @@ class ScanRequest:
     # Used for pruning only; it is never evaluated on rows.
     narrowed_by: Predicate | None = None
     fragments_per_task: int | None = None  # Fixed packing; None packs by bytes.
+    splits_fragments: bool = True  # Whether several tasks may read one fragment.
     batch_rows: int = DEFAULT_BATCH_ROWS
     batch_bytes: int = DEFAULT_BATCH_BYTES  # Target bytes of a batch.
     # Tasks that can run in parallel; small tables are split into as many.
@@ -207,7 +208,11 @@ def scan_tasks(
         _pack_by_count(slices, request.fragments_per_task)
         if request.fragments_per_task is not None
         else pack_by_cost(
-            slice_costs(slices, weight), slices, split_slice, request.parallelism, kinds
+            slice_costs(slices, weight),
+            slices,
+            split_slice if request.splits_fragments else _keep_whole,
+            request.parallelism,
+            kinds,
         )
     )
     return tuple(
@@ -226,6 +231,10 @@ def scan_tasks(
         )
         for group in groups
     )
+
+
+def _keep_whole(split: ScanSplit, count: int) -> Sequence[ScanSplit]:
+    return (split,)
 
 
 def _pack_by_count(slices: Slices, count: int) -> list[Sequence[ScanSplit]]:

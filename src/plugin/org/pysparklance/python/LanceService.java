@@ -25,14 +25,14 @@ import org.slf4j.LoggerFactory;
  */
 final class LanceService {
   /** Version of frames and methods; equal to {@code PROTOCOL} in spark/service/server.py. */
-  static final int PROTOCOL = 4;
+  static final int PROTOCOL = 5;
 
   /** Methods that change nothing. */
   private static final Set<String> READS = Set.of(
       "describe", "find", "exists", "absent", "new_table_options", "plan", "task_keys",
-      "statistics", "bounds", "counts", "first", "analysis", "indices", "create_index",
-      "procedures", "statement", "declare", "tables", "namespaces", "namespace", "plan_read",
-      "plan_write");
+      "statistics", "bounds", "counts", "first", "choose_rewrite", "analysis", "indices",
+      "create_index", "procedures", "statement", "declare", "tables", "namespaces", "namespace",
+      "plan_read", "plan_write");
 
   /** The process of the running application; null before the first request. */
   private static LanceService current;

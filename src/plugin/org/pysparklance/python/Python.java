@@ -128,6 +128,18 @@ public final class Python {
         new Request("statistics").of(scan).with("columns", columns).result());
   }
 
+  /**
+   * Chooses whether an UPDATE of some columns rewrites rows or columns.
+   *
+   * @param changed the number of changed rows by fragment; null if they are not counted
+   * @return the choice and its reason; null, if the changed rows must be counted first
+   */
+  public static Responses.Rewrite chooseRewrite(ScanRequest scan, List<String> columns,
+      boolean hasCondition, Map<Long, Long> changed) {
+    return Responses.Rewrite.of(new Request("choose_rewrite").of(scan).with("columns", columns)
+        .with("has_condition", hasCondition).with("changed", changed).result());
+  }
+
   public static Responses.Bounds bounds(ScanRequest scan, String column) {
     return Responses.Bounds.of(new Request("bounds").of(scan).with("column", column).result());
   }

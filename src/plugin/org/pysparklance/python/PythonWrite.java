@@ -20,9 +20,11 @@ public final class PythonWrite implements BatchWrite {
    * @param change DELETE, UPDATE or MERGE
    * @param retries the attempts of earlier runs of the command
    * @param creation the table that the write creates
+   * @param byColumns whether an UPDATE rewrites columns of whole fragments
    */
   public record Parameters(boolean overwrites, String replaceWhere, List<String> splitBy,
-      JsonNode sources, String change, String retries, TableCreation creation) {}
+      JsonNode sources, String change, String retries, TableCreation creation,
+      boolean byColumns) {}
 
   private final ScanRequest table;
   private final StructType rows;
@@ -48,7 +50,8 @@ public final class PythonWrite implements BatchWrite {
         .with("overwrite", parameters.overwrites())
         .with("replace_where", parameters.replaceWhere())
         .with("split_by", parameters.splitBy()).with("sources", parameters.sources())
-        .with("change", parameters.change()).with("retries", parameters.retries()).send();
+        .with("change", parameters.change()).with("retries", parameters.retries())
+        .with("by_columns", parameters.byColumns()).send();
     JsonNode plan = response.head().get("result");
     writer = response.bytes(plan.get("writer"));
     return PythonTasks.writers(response.bytes(plan.get("function")), rows);

@@ -54,7 +54,8 @@ final class Request {
     return of(scan.options()).with("root", scan.root()).with("version", scan.version())
         .with("base", scan.base()).with("filter", scan.filter()).with("limit", scan.limit())
         .with("top", scan.top()).with("key_columns", scan.keyColumns())
-        .with("key_tasks", scan.keyTasks());
+        .with("key_tasks", scan.keyTasks())
+        .with("whole_fragments", scan.wholeFragments() ? true : null);
   }
 
   /** Adds a parameter; null is ignored. */

@@ -89,6 +89,9 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   /** Whether the scan is part of a command that changes rows. */
   public boolean isForRowLevelOperation() { return forRowLevelOperation; }
 
+  /** Reads each fragment in one task. */
+  public void keepFragmentsWhole() { tasks.keepFragmentsWhole(); }
+
   /** The description of the version. */
   public Description table() { return table; }
 

@@ -20,6 +20,7 @@ final class ScanTasks {
   /** The partitioning that was reported to Spark; null if none was. */
   private List<String> keyColumns;
   private KeyGroups keyGroups;
+  private boolean wholeFragments;
 
   ScanTasks(LanceScan scan, List<String> keyColumns) {
     this.scan = scan;
@@ -27,6 +28,12 @@ final class ScanTasks {
   }
 
   synchronized List<String> keyColumns() { return keyColumns; }
+
+  /** Reads each fragment in one task. */
+  synchronized void keepFragmentsWhole() {
+    wholeFragments = true;
+    allTasks = null;
+  }
 
   /** The partitioning by some of the columns, if each task has one value of them. */
   synchronized Partitioning partitionBy(Collection<String> columns) {
@@ -77,7 +84,7 @@ final class ScanTasks {
   }
 
   private PythonRead planRead(ScanRequest request) {
-    return PythonRead.plan(
-        request, scan.readSchema(), scan.readsBatches() ? LanceScan.columnar() : null);
+    return PythonRead.plan(wholeFragments ? request.withWholeFragments() : request,
+        scan.readSchema(), scan.readsBatches() ? LanceScan.columnar() : null);
   }
 }

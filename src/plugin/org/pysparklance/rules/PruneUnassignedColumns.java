@@ -7,8 +7,11 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LeafNode;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.UnaryNode;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
@@ -51,8 +54,21 @@ public final class PruneUnassignedColumns extends Rule<LogicalPlan> {
       }
     }
     operation.setAssigned(assigned);
+    if (isOneScan(values.child())) {
+      operation.allowColumnRewrite(values.child().exists(
+          one -> one instanceof Filter filter && !filter.condition().equals(Literal.TrueLiteral())));
+    }
     return (LogicalPlan) write.withNewQuery(
         new Project(Seqs.from(projectList), values.child()));
+  }
+
+  /** Whether a plan is a scan below projections and filters, so that its tasks are the scan's. */
+  private static boolean isOneScan(LogicalPlan plan) {
+    LogicalPlan leaf = plan;
+    while (leaf instanceof Project || leaf instanceof Filter) {
+      leaf = ((UnaryNode) leaf).child();
+    }
+    return leaf instanceof LeafNode && plan.subqueriesAll().isEmpty();
   }
 
   /** Whether a value is the column of the scan, possibly renamed. */

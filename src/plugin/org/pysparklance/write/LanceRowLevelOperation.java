@@ -2,6 +2,10 @@ package org.pysparklance.write;
 
 import java.util.*;
 import java.util.stream.IntStream;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
+import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.connector.distributions.Distribution;
 import org.apache.spark.sql.connector.distributions.Distributions;
 import org.apache.spark.sql.connector.expressions.Expressions;
@@ -13,6 +17,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.*;
 import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
@@ -24,6 +29,7 @@ import org.pysparklance.python.LanceException;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.PythonWrite;
+import org.pysparklance.python.Responses;
 import org.pysparklance.python.ScanRequest;
 import org.pysparklance.read.LanceScan;
 import org.pysparklance.read.LanceScanBuilder;
@@ -42,6 +48,13 @@ public final class LanceRowLevelOperation implements SupportsDelta {
   /** The retry state, which the next attempt sends. */
   private String retries;
   private int[] assigned;
+  /** Whether the rows of an UPDATE are those of one scan, each fragment in the order of its rows. */
+  private boolean isOfOneScan;
+  private boolean hasCondition;
+  private Rewrite rewrite = Rewrite.ROWS;
+
+  /** How an UPDATE is written; {@code COUNT}: the number of changed rows decides. */
+  private enum Rewrite { ROWS, COLUMNS, COUNT }
 
   public LanceRowLevelOperation(WriteTarget table, Description version, Command command) {
     this.table = table;
@@ -92,11 +105,47 @@ public final class LanceRowLevelOperation implements SupportsDelta {
     return assigned != null && IntStream.of(assigned).noneMatch(one -> one == ordinal);
   }
 
+  /** Allows to rewrite columns: the changed rows are those of one scan, possibly filtered. */
+  public void allowColumnRewrite(boolean isFiltered) {
+    isOfOneScan = true;
+    hasCondition = isFiltered;
+  }
+
+  /** Plans to rewrite columns if that may cost less; then each fragment is read by one task. */
+  private void planRewrite(List<String> columns) {
+    rewrite = Rewrite.ROWS;
+    if (!isOfOneScan || scans.size() != 1) {
+      return;
+    }
+    Responses.Rewrite choice = Python.chooseRewrite(readRequest(), columns, hasCondition, null);
+    if (choice == null || choice.byColumns()) {
+      scans.get(0).keepFragmentsWhole();
+      rewrite = choice == null ? Rewrite.COUNT : Rewrite.COLUMNS;
+    }
+  }
+
+  private ScanRequest readRequest() { return ScanRequest.of(table.options(), version); }
+
+  /** Whether to rewrite columns; may run a job that counts the changed rows. */
+  private boolean rewritesColumns(List<String> columns) {
+    if (rewrite != Rewrite.COUNT || !(query().optimizedPlan() instanceof WriteDelta command)) {
+      return rewrite == Rewrite.COLUMNS;
+    }
+    // Not the values, whose functions may cost more than a scan.
+    LogicalPlan matching = command.query().find(one -> one instanceof Filter)
+        .getOrElse(() -> command.query().collectLeaves().head());
+    Map<Long, Long> changed = new TreeMap<>();
+    Dataset.ofRows(query().sparkSession(), matching)
+        .groupBy(functions.shiftrightunsigned(functions.col("_rowaddr"), 32)).count()
+        .collectAsList().forEach(row -> changed.put(row.getLong(0), row.getLong(1)));
+    return Python.chooseRewrite(readRequest(), columns, true, changed).byColumns();
+  }
+
   private int[] assignedOrdinals(StructType columns) {
     return assigned != null ? assigned : IntStream.range(0, columns.size()).toArray();
   }
 
-  private BatchWrite createPythonWrite(LogicalWriteInfo info) {
+  private BatchWrite createPythonWrite(LogicalWriteInfo info, boolean byColumns) {
     StructType rows = new StructType()
         .add("__lance_clause", DataTypes.IntegerType, false)
         .add("__lance_rowid", DataTypes.LongType, true)
@@ -107,7 +156,8 @@ public final class LanceRowLevelOperation implements SupportsDelta {
     }
     CaseInsensitiveStringMap options = Options.merge(table.options(), info.options());
     return new PythonWrite(ScanRequest.of(options, version).filtered(readCondition()), rows,
-        new PythonWrite.Parameters(false, null, null, null, command.toString(), retries, null));
+        new PythonWrite.Parameters(false, null, null, null, command.toString(), retries, null,
+            byColumns));
   }
 
   private QueryExecution query() {
@@ -152,19 +202,28 @@ public final class LanceRowLevelOperation implements SupportsDelta {
 
     RowDeltaWrite(LogicalWriteInfo info) { this.info = info; }
 
-    @Override public DeltaWrite build() { return this; }
+    /** Called once the scans are built. */
+    @Override public DeltaWrite build() {
+      planRewrite(assignedNames());
+      return this;
+    }
+
+    private List<String> assignedNames() {
+      return IntStream.of(assignedOrdinals(info.schema()))
+          .mapToObj(ordinal -> info.schema().apply(ordinal).name()).toList();
+    }
 
     /** As {@code EXPLAIN} shows it. */
     @Override public String toString() {
-      List<String> names = IntStream.of(assignedOrdinals(info.schema()))
-          .mapToObj(ordinal -> info.schema().apply(ordinal).name()).toList();
       return command + " of " + table.name()
-          + (command == Command.DELETE ? "" : ", writes: " + names);
+          + (command == Command.DELETE ? "" : ", writes: " + assignedNames())
+          + (rewrite == Rewrite.ROWS ? ""
+              : rewrite == Rewrite.COLUMNS ? ", by columns" : ", by rows or columns");
     }
 
     /** Called when the command runs, so the scans are planned. */
     @Override public DeltaBatchWrite toBatch() {
-      return new RowDeltaBatch(createPythonWrite(info), info.schema(),
+      return new RowDeltaBatch(createPythonWrite(info, rewritesColumns(assignedNames())), info.schema(),
           assignedOrdinals(info.schema()));
     }
 

@@ -105,7 +105,7 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
   @Override public BatchWrite toBatch() {
     return new Batch(new PythonWrite(ScanRequest.of(options), info.schema(),
         new PythonWrite.Parameters(overwrites, replaceWhere, split.isEmpty() ? null : split,
-            overwrites ? sources() : null, null, null, table.creation())), table);
+            overwrites ? sources() : null, null, null, table.creation(), false)), table);
   }
 
   /** By root, the oldest version that the query reads as the newest, and its stamp; may be null. */
