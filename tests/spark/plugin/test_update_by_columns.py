@@ -19,7 +19,7 @@ WIDTH = 3_200
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """Three fragments of 100 MB, with labels of a few bytes."""
+    """Fragments of 218 and 109 MB, with labels of a few bytes."""
     path = str(tmp_path_factory.mktemp("wide") / "source")
     values = np.random.default_rng(1).integers(0, 256, ROWS * WIDTH, np.uint8).view(np.float32)
     offsets = np.arange(ROWS + 1, dtype=np.int32) * (WIDTH // 4)
@@ -30,7 +30,7 @@ def source(tmp_path_factory):
             "vector": pa.ListArray.from_arrays(offsets, pa.array(values)),
         }
     )
-    lance.write_dataset(data, path, max_rows_per_file=ROWS // 3, enable_stable_row_ids=True)
+    lance.write_dataset(data, path, max_rows_per_file=ROWS // 3 * 2, enable_stable_row_ids=True)
     return path
 
 
@@ -68,14 +68,22 @@ def test_update_of_all_rows_writes_one_column(plugin, name):
     assert written_bytes(name) < 1_000_000
     dataset = lance.dataset(path_of(name))
     assert dataset.count_rows("label like '%!'") == ROWS
-    assert len(dataset.get_fragments()) == 3
+    assert len(dataset.get_fragments()) == 2
+
+
+def test_each_fragment_is_read_by_one_task(plugin, name):
+    """Also where a scan of the columns would split it."""
+    plugin.sql(f"UPDATE {name} SET label = concat(id, label, vector[3])")
+    assert len(rows(plugin, name, "label NOT LIKE 'label%'")) == ROWS
+    assert written_bytes(name) < 3_000_000
+    assert len(lance.dataset(path_of(name)).get_fragments()) == 2
 
 
 @pytest.mark.parametrize(
     ("condition", "updated", "by_columns"),
     [
-        ("id < 30000", 30_000, True),
-        ("id % 10 > 0 AND id < 34000", 30_600, True),
+        ("id < 60000", 60_000, True),
+        ("id % 10 > 0 AND id < 68000", 61_200, True),
         ("length(label) + id % 3 > 7", 68_000, True),
         ("id IN (5, 7000)", 2, False),
         ("id = -1", 0, False),
