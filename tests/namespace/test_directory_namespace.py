@@ -58,7 +58,8 @@ def pylance(root):
 
 def create(names: DirectoryNamespace, *name: str, rows: int = 3) -> Table:
     """As the catalog does: the place, the table, its name."""
-    table = names.declare(name)
+    table, is_new = names.declare(name)
+    assert not is_new  # `register` adds the name
     append(table.root, 0, rows)
     names.register(name, table)
     return table
@@ -134,7 +135,7 @@ def test_legacy_directory_is_read_and_extended(root, ours, pylance):
 
 def test_declared_names_of_pylance_accept_our_tables(ours, pylance):
     pylance.declare_table(lance_namespace.DeclareTableRequest(id=["later"]))
-    assert ours.locate(("later",)) == ours.declare(("later",))
+    assert ours.locate(("later",)) == ours.declare(("later",)).table
     create(ours, "later", rows=7)
     found = pylance.describe_table(lance_namespace.DescribeTableRequest(id=["later"]))
     assert lance.dataset(found.location).count_rows() == 7
@@ -192,7 +193,7 @@ def test_renamed_tables_keep_their_rows(root, ours, pylance):
 
 def test_concurrent_registration_keeps_first_table(ours):
     ours.create_namespace(("eu",), {})
-    first, second = ours.declare(("eu", "t")), ours.declare(("eu", "t"))
+    first, second = ours.declare(("eu", "t")).table, ours.declare(("eu", "t")).table
     assert first != second
     for table in (first, second):
         append(table.root, 0)
@@ -203,7 +204,7 @@ def test_concurrent_registration_keeps_first_table(ours):
 
 
 def test_locations_must_be_inside_directory(root, ours, tmp_path):
-    assert ours.declare(("t",), f"{root}/some/where").root == f"{root}/some/where"
+    assert ours.declare(("t",), f"{root}/some/where").table.root == f"{root}/some/where"
     with pytest.raises(UnsupportedFeatureError, match="are in its own folder"):
         ours.declare(("t",), str(tmp_path / "elsewhere"))
     with pytest.raises(UnsupportedFeatureError, match="are in its own folder"):

@@ -113,12 +113,13 @@ def test_missing_names_are_none_and_missing_parents_raise(catalog):
 def test_drop_table_removes_files_only_at_catalog_location(catalog):
     names, parent, properties, folder = catalog
     names.create_namespace(parent, properties)
-    placed = names.declare((*parent, "managed"))
-    given = names.declare((*parent, "external"), str(folder / "elsewhere"))
+    placed, is_new = names.declare((*parent, "managed"))
+    given = names.declare((*parent, "external"), str(folder / "elsewhere")).table
+    assert is_new and not names.declare((*parent, "managed")).is_new
     for table in (placed, given):
         append(table.root, 0, 5)
     assert names.tables(parent) == ["external", "managed"]
-    for again in (names.locate((*parent, "managed")), names.declare((*parent, "managed"))):
+    for again in (names.locate((*parent, "managed")), names.declare((*parent, "managed")).table):
         assert again.root.removeprefix("file:") == placed.root  # Hive makes it a URI
     assert open_existing(names.locate((*parent, "external"))).num_rows() == 5
     assert isinstance(names.locate((*parent, "external")), ExternalTable)
@@ -130,14 +131,14 @@ def test_drop_table_removes_files_only_at_catalog_location(catalog):
     assert names.tables(parent) == []
     assert open_existing(placed) is None and open_existing(given).num_rows() == 5
     # The name is free again.
-    append(names.declare((*parent, "managed")).root, 0, 3)
+    append(names.declare((*parent, "managed")).table.root, 0, 3)
     assert open_existing(names.locate((*parent, "managed"))).num_rows() == 3
 
 
 def test_undeclare_removes_names_without_tables_only(catalog):
     names, parent, properties, _ = catalog
     names.create_namespace(parent, properties)
-    append(names.declare((*parent, "written")).root, 0, 5)
+    append(names.declare((*parent, "written")).table.root, 0, 5)
     names.declare((*parent, "declared"))
     for name in ("written", "declared", "missing"):
         names.undeclare((*parent, name))
@@ -176,7 +177,7 @@ def test_names_without_namespace_are_in_default(tmp_path):
         names.declare(("t",))
     names.create_namespace(("default",), {"location": str(tmp_path)})
     try:
-        append(names.declare(("t",)).root, 0, 2)
+        append(names.declare(("t",)).table.root, 0, 2)
         assert names.tables(()) == names.tables(("default",)) == ["t"]
         assert names.locate(("t",)) == names.locate(("default", "t"))
         assert names.drop_table(("t",)) and names.tables(("default",)) == []
@@ -192,7 +193,7 @@ def test_glue_database_without_location_refuses_tables(tmp_path):
         with pytest.raises(InvalidInputError, match=r"nowhere has no location[^$]*LOCATION"):
             names.declare(("nowhere", "t"))
         assert names.tables(("nowhere",)) == []
-        assert names.declare(("nowhere", "t"), str(tmp_path)).root == str(tmp_path)
+        assert names.declare(("nowhere", "t"), str(tmp_path)).table.root == str(tmp_path)
     finally:
         names.drop_namespace(("nowhere",), cascade=True)
 
@@ -276,6 +277,22 @@ def test_error_codes_map_to_error_types(vending):
         names.locate(("denied",))
     with pytest.raises(UnsupportedFeatureError, match="create_namespace"):
         names.create_namespace(("eu",), {})
+
+
+def test_name_of_faster_client_is_not_new(vending, monkeypatch):
+    names = open_namespace(vending)
+    describe = VendingNamespace.describe_table
+
+    def declare(self, request):
+        monkeypatch.setattr(VendingNamespace, "describe_table", describe)
+        raise RuntimeError("exists")
+
+    def is_missing(self, request):
+        raise lance_namespace.TableNotFoundError(str(request.id))
+
+    monkeypatch.setattr(VendingNamespace, "describe_table", is_missing)
+    monkeypatch.setattr(VendingNamespace, "declare_table", declare)
+    assert names.declare(("t",)) == (names.locate(("t",)), False)
 
 
 def test_missing_namespace_differs_from_empty_one(vending):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import threading
@@ -19,6 +20,8 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.namespace.open_namespace import open_namespace
+from pyspark_lance.spark.sql import catalog_calls
+from pyspark_lance.spark.sql.plugin_requests import DeclareRequest
 from pyspark_lance.store import credential_issuer
 from pyspark_lance.store.credential_issuer import Issuer, with_fresh_credentials
 from pyspark_lance.store.rest_client import RestCatalog
@@ -67,11 +70,12 @@ def test_rest_namespaces_are_created_described_and_dropped(names):
 def test_rest_tables_use_server_location(names):
     names.create_namespace(("eu",), {})
     assert names.locate(("eu", "orders")) is None
-    table = names.declare(("eu", "orders"))
+    table, is_new = names.declare(("eu", "orders"))
+    assert is_new and not names.declare(("eu", "orders")).is_new
     append(table.root, 0, 5)
     names.register(("eu", "orders"), table)
     located = names.locate(("eu", "orders"))
-    assert located.root == table.root == names.declare(("eu", "orders")).root
+    assert located.root == table.root == names.declare(("eu", "orders")).table.root
     assert open_existing(located).num_rows() == 5
     assert names.tables(("eu",)) == ["orders"]
     assert names.drop_table(("eu", "orders")) and not names.drop_table(("eu", "orders"))
@@ -79,7 +83,7 @@ def test_rest_tables_use_server_location(names):
 
 
 def test_credentials_include_expiry_and_issuer(names):
-    table = names.declare(("t",))
+    table = names.declare(("t",)).table
     named = {name.removeprefix("storage."): text for name, text in table.storage.items()}
     assert named["allow_http"] == "true" and int(named["expires_at_millis"]) > 0
     issuer = json.loads(named["issuer"])
@@ -91,7 +95,7 @@ def test_credentials_include_expiry_and_issuer(names):
 
 def test_expired_credentials_are_renewed(names):
     """As an executor does, with nothing but the options."""
-    table = pickle.loads(pickle.dumps(names.declare(("t",))))
+    table = pickle.loads(pickle.dumps(names.declare(("t",)).table))
     assert with_fresh_credentials(table.storage) == table.storage
     ended = {**table.storage, "storage.expires_at_millis": "1000"}
     renewed = with_fresh_credentials(ended)
@@ -104,7 +108,7 @@ def test_renewed_credentials_cache_is_bounded(names, monkeypatch):
     monkeypatch.setattr(credential_issuer, "_MAX_RENEWED", 2)
 
     def renewed(number):
-        table = names.declare((f"few{number}",))
+        table = names.declare((f"few{number}",)).table
         ended = {**table.storage, "storage.expires_at_millis": "1000"}
         return with_fresh_credentials(ended)
 
@@ -120,7 +124,7 @@ class _Answers(BaseHTTPRequestHandler):
     """Refuses, or answers with what is no JSON."""
 
     def do_POST(self):
-        self.server.seen.append(dict(self.headers))
+        self.server.seen.append({"path": self.path.partition("?")[0], **self.headers})
         status, body = self.server.answers.pop(0)
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -133,6 +137,24 @@ class _Answers(BaseHTTPRequestHandler):
         pass
 
 
+@contextlib.contextmanager
+def answering(answers):
+    """A server that gives these answers, one after the other; ``seen``: paths and headers."""
+    with HTTPServer(("127.0.0.1", 0), _Answers) as server:
+        server.seen, server.answers = [], answers
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def uri_of(server):
+    return f"http://127.0.0.1:{server.server_port}"
+
+
 @pytest.mark.parametrize(
     ("status", "body", "message"),
     [
@@ -143,18 +165,10 @@ class _Answers(BaseHTTPRequestHandler):
     ],
 )
 def test_error_responses_are_typed_and_hide_secrets(status, body, message):
-    with HTTPServer(("127.0.0.1", 0), _Answers) as server:
-        server.seen, server.answers = [], [(status, body)] * 8
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            uri = f"http://127.0.0.1:{server.server_port}"
-            catalog = RestCatalog(uri, {"Authorization": "Bearer s3cr"})
-            with pytest.raises(StorageError, match=message) as caught:
-                Issuer(catalog, ("eu", "t")).ask()
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering([(status, body)] * 8) as server:
+        catalog = RestCatalog(uri_of(server), {"Authorization": "Bearer s3cr"})
+        with pytest.raises(StorageError, match=message) as caught:
+            Issuer(catalog, ("eu", "t")).ask()
     assert server.seen[0]["Authorization"] == "Bearer s3cr"
     assert "s3cr" not in "".join(traceback.format_exception(caught.value))
 
@@ -162,3 +176,25 @@ def test_error_responses_are_typed_and_hide_secrets(status, body, message):
 def test_unreachable_server_raises_storage_error(server):
     with pytest.raises(StorageError, match="the request to the catalog failed"):
         open_namespace({"uri": "http://127.0.0.1:1"}).namespaces(())
+
+
+MISSING = (404, b'{"error": "there is no t", "code": 4}')
+TAKEN = (409, b'{"error": "there is a t", "code": 5}')
+LOCATED = (200, b'{"location": "/data/t"}')
+
+
+@pytest.mark.parametrize(
+    ("answers", "operations", "is_new"),
+    [
+        ([MISSING, LOCATED], ["describe", "declare"], True),
+        ([LOCATED], ["describe"], False),
+        # Another client is faster, and its name must not be removed.
+        ([MISSING, TAKEN, LOCATED], ["describe", "declare", "describe"], False),
+    ],
+)
+def test_create_table_asks_once_whether_name_exists(answers, operations, is_new):
+    with answering(list(answers)) as server:
+        catalog = {"impl": "rest", "uri": uri_of(server)}
+        response = catalog_calls.declare(DeclareRequest(name=("t",), catalog=catalog))
+    assert response.options["path"] == "/data/t" and response.is_new is is_new
+    assert [seen["path"].rpartition("/")[2] for seen in server.seen] == operations

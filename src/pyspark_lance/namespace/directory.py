@@ -39,6 +39,7 @@ from pyspark_lance.metafile.manifest_file import latest_version, retry_if_remove
 from pyspark_lance.metafile.paths import VERSIONS
 from pyspark_lance.namespace.namespace import (
     DELIMITER,
+    Declared,
     Name,
     format_name,
     object_id,
@@ -272,8 +273,11 @@ class DirectoryNamespace:
             return self._at(row["location"]) if row["object_type"] == TABLE else None
         return self._at(name[0] + SUFFIX) if self._is_listed(name) else None
 
-    def declare(self, name: Name, location: str | None = None) -> Table:
-        """See ``Namespace``."""
+    def declare(self, name: Name, location: str | None = None) -> Declared:
+        """See ``Namespace``; ``register`` adds the name."""
+        return Declared(self._place(name, location), is_new=False)
+
+    def _place(self, name: Name, location: str | None = None) -> Table:
         rows = self._rows()
         _check_parent(rows, name[:-1])
         row = row_of(rows, object_id(name))
@@ -328,7 +332,7 @@ class DirectoryNamespace:
         taken = self.locate(new)
         if taken is not None and open_existing(taken) is not None:
             raise TableAlreadyExistsError(f"there is a table {format_name(new)}", self.root.uri)
-        target = self.declare(new) if self._is_listed(name) or self._is_listed(new) else table
+        target = self._place(new) if self._is_listed(name) or self._is_listed(new) else table
         if (
             target.root != table.root
         ):  # clients that list folders find tables of the root by folder name

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pyspark_lance.errors import InvalidInputError, StorageError, UnsupportedFeatureError
 from pyspark_lance.store.credential_issuer import Issuer
@@ -24,6 +24,14 @@ from pyspark_lance.table.version.table import Table
 Name = tuple[str, ...]
 DELIMITER = "$"
 """The separator of the parts of a name in one string."""
+
+
+class Declared(NamedTuple):
+    """The location of a new table."""
+
+    table: Table
+    is_new: bool
+    """Whether the catalog has the name since this call, which added it without a table."""
 
 
 class Namespace(Protocol):
@@ -57,7 +65,7 @@ class Namespace(Protocol):
         A declared name has a location before the table exists.
         """
 
-    def declare(self, name: Name, location: str | None = None) -> Table:
+    def declare(self, name: Name, location: str | None = None) -> Declared:
         """Return the location for a new table, or the current one if the name is declared."""
 
     def register(self, name: Name, table: Table) -> None:

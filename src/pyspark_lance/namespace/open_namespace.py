@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.namespace.directory import DirectoryNamespace
-from pyspark_lance.namespace.namespace import Name, Namespace, object_id, refuse_location
+from pyspark_lance.namespace.namespace import Declared, Name, Namespace, object_id, refuse_location
 from pyspark_lance.namespace.registered import RegisteredNamespace
 from pyspark_lance.namespace.rest import RestNamespace
 from pyspark_lance.store.hadoop_options import hadoop_of, resolve_path
@@ -107,7 +107,7 @@ class NoNamespace:
         """Return nothing."""
         return None
 
-    def declare(self, name: Name, location: str | None = None) -> Table:
+    def declare(self, name: Name, location: str | None = None) -> Declared:
         """Raise an error: the catalog has no folder."""
         raise _missing_location()
 

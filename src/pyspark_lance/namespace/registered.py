@@ -23,6 +23,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.namespace.directory import drop_table
 from pyspark_lance.namespace.namespace import (
     CatalogNamespace,
+    Declared,
     ExternalTable,
     Name,
     format_name,
@@ -152,13 +153,13 @@ class RegisteredNamespace(CatalogNamespace):
         table = self._table(name, reply)
         return table if _is_managed(reply) else ExternalTable(table.root, table.storage)
 
-    def declare(self, name: Name, location: str | None = None) -> Table:
+    def declare(self, name: Name, location: str | None = None) -> Declared:
         """See ``Namespace``; this declares the name."""
         object_id(name)
         name = self._full_name(name)
         known = self.locate(name)
         if known is not None:
-            return known
+            return Declared(known, is_new=False)
         if location is None:
             self._check_location(name[:-1])
         properties = {IS_MANAGED: "true"} if location is None else None
@@ -176,11 +177,11 @@ class RegisteredNamespace(CatalogNamespace):
             # Another client may have declared it since.
             known = self.locate(name)
             if known is not None:
-                return known
+                return Declared(known, is_new=False)
             if self.properties(name[:-1]) is None:
                 raise _no_namespace(name[:-1], self.catalog) from error
             raise
-        return self._table(name, reply)
+        return Declared(self._table(name, reply), is_new=True)
 
     def _check_location(self, namespace: Name) -> None:
         """Raise an error where Glue would place a table in a bucket that is not the user's."""

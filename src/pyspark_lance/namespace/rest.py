@@ -12,7 +12,13 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.namespace.namespace import CatalogNamespace, Name, object_id, refuse_location
+from pyspark_lance.namespace.namespace import (
+    CatalogNamespace,
+    Declared,
+    Name,
+    object_id,
+    refuse_location,
+)
 from pyspark_lance.store.rest_client import RestCatalog
 from pyspark_lance.table.version.table import Table
 
@@ -70,11 +76,11 @@ class RestNamespace(CatalogNamespace):
         except (TableNotFoundError, NamespaceNotFoundError):
             return None
 
-    def declare(self, name: Name, location: str | None = None) -> Table:
+    def declare(self, name: Name, location: str | None = None) -> Declared:
         """See ``Namespace``; this declares the name."""
         known = self.locate(name)
         if known is not None:
-            return known
+            return Declared(known, is_new=False)
         object_id(name)
         request = self.catalog.request(
             "DeclareTableRequest", location=location, vend_credentials=True
@@ -82,8 +88,10 @@ class RestNamespace(CatalogNamespace):
         try:
             reply = self._ask("TableApi", "declare_table", name, request)
         except TableAlreadyExistsError:
-            return self._table(name, self.catalog.describe_table(name))
-        return self._table(name, reply)
+            # Another client has declared it since.
+            reply = self.catalog.describe_table(name)
+            return Declared(self._table(name, reply), is_new=False)
+        return Declared(self._table(name, reply), is_new=True)
 
     def drop_table(self, name: Name) -> bool:
         """See ``Namespace``."""

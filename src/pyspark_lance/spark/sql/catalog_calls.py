@@ -141,10 +141,8 @@ def declare(request: DeclareRequest) -> DeclareResponse:
     if location is not None:
         location = resolve_path(location, hadoop)
     name = _name(names, request.name)
-    # Other namespaces register a table after its first version.
-    is_new = isinstance(names, CatalogNamespace) and names.locate(name) is None
-    placed = names.declare(name, location)
-    return DeclareResponse(options=_options_of(placed, hadoop), is_new=is_new)
+    table, is_new = names.declare(name, location)
+    return DeclareResponse(options=_options_of(table, hadoop), is_new=is_new)
 
 
 def undeclare(request: TableRequest) -> Response:
