@@ -165,6 +165,17 @@ def test_nonempty_namespace_drops_only_with_cascade(root, ours):
     assert open_existing(kept) is not None
 
 
+def test_cascade_drops_nothing_if_location_is_damaged(root, ours):
+    ours.create_namespace(("eu",), {})
+    table = create(ours, "eu", "orders")
+    ManifestTable(Table(f"{root}/__manifest")).change(
+        lambda rows: with_row(rows, object_id="eu$t", object_type="table", location="../out")
+    )
+    with pytest.raises(CorruptFileError, match="is not in the folder"):
+        ours.drop_namespace(("eu",), cascade=True)
+    assert open_existing(table) is not None and listed(ours, "eu") == ([], ["orders", "t"])
+
+
 def test_table_requires_existing_namespace(ours):
     for call in (ours.declare, ours.create_namespace):
         arguments = ({},) if call == ours.create_namespace else ()

@@ -63,7 +63,22 @@ def polaris(request, folder):
     return settings, ("main_catalog", "eu"), {}
 
 
-CATALOGS = [glue, pytest.param(hive, marks=[pytest.mark.spark, pytest.mark.slow]), unity, polaris]
+def iceberg(request, folder):
+    server = request.getfixturevalue("unity_and_polaris")
+    settings = {
+        "namespace": "iceberg", "root": str(folder), "auth_token": TOKEN,
+        "endpoint": f"{server}/api/catalog",
+    }  # fmt: skip
+    return settings, ("main_catalog", "us"), {}
+
+
+CATALOGS = [
+    glue,
+    pytest.param(hive, marks=[pytest.mark.spark, pytest.mark.slow]),
+    unity,
+    polaris,
+    iceberg,
+]
 
 
 @pytest.fixture(params=CATALOGS, ids=lambda make: make.__name__)
@@ -93,6 +108,105 @@ def test_catalog_creates_describes_lists_and_drops_namespaces(catalog):
     assert names.drop_namespace(parent, cascade=True)
     assert names.properties(parent) is None
     assert not names.drop_namespace(parent, cascade=False)
+
+
+def add_foreign_table(names, parent, name):
+    """Create a table of another format, with the client of the catalog."""
+    connection = names.catalog.connect()
+    kind = names.catalog.implementation
+    if kind == "glue":
+        connection.glue.create_table(DatabaseName=parent[-1], TableInput={"Name": name})
+    elif kind == "hive2":
+        from thrift_files.libraries.thrift_hive_metastore_client import ttypes
+
+        stored = ttypes.StorageDescriptor(cols=[], serdeInfo=ttypes.SerDeInfo())
+        table = ttypes.Table(tableName=name, dbName=parent[-1], sd=stored, parameters={})
+        with connection.client as client:
+            client.create_table(table)
+    elif kind == "unity":
+        catalog, schema = parent
+        body = {"catalog_name": catalog, "schema_name": schema, "name": name}
+        connection.rest_client.post("/tables", {**body, "data_source_format": "DELTA"})
+    else:
+        place = f"/v1/{parent[0]}/namespaces/{parent[1]}/tables"
+        connection.rest_client.post(place, {"name": name, "properties": {}})
+
+
+def drop_foreign_table(names, parent, name):
+    connection = names.catalog.connect()
+    kind = names.catalog.implementation
+    if kind == "glue":
+        connection.glue.delete_table(DatabaseName=parent[-1], Name=name)
+    elif kind == "hive2":
+        with connection.client as client:
+            client.drop_table(parent[-1], name, deleteData=False)
+    elif kind == "unity":
+        connection.rest_client.delete(f"/tables/{'.'.join((*parent, name))}")
+    else:
+        connection.rest_client.delete(f"/v1/{parent[0]}/namespaces/{parent[1]}/tables/{name}")
+
+
+def test_cascade_keeps_all_beside_tables_of_other_formats(catalog):
+    names, parent, properties, _ = catalog
+    names.create_namespace(parent, properties)
+    add_foreign_table(names, parent, "logs")
+    with pytest.raises(NamespaceNotEmptyError):
+        names.drop_namespace(parent, cascade=False)
+    table = names.declare((*parent, "t")).table
+    append(table.root, 0, 5)
+    add_foreign_table(names, parent, "more")
+    with pytest.raises(
+        UnsupportedFeatureError, match=r"not Lance tables: [^$]*logs, [^$]*more"
+    ) as caught:
+        names.drop_namespace(parent, cascade=True)
+    assert "nothing was dropped" in str(caught.value)
+    assert names.tables(parent) == ["t"] and open_existing(table).num_rows() == 5
+    for name in ("logs", "more"):
+        drop_foreign_table(names, parent, name)
+    assert names.drop_namespace(parent, cascade=True)
+    assert names.properties(parent) is None and open_existing(table) is None
+
+
+def test_cascade_checks_inner_namespaces_before_drops(request, tmp_path):
+    settings, parent, _ = polaris(request, tmp_path)
+    names = open_namespace(settings)
+    inner = (*parent, "north")
+    for namespace in (parent, inner, (*inner, "pole")):
+        assert names.create_namespace(namespace, {})
+    table = names.declare((*inner, "t")).table
+    append(table.root, 0, 5)
+    names.catalog.connect().rest_client.post(
+        "/v1/main_catalog/namespaces/eu.north/tables", {"name": "logs"}
+    )
+    for whole, message in (
+        (parent, r"not Lance tables: main_catalog.eu.north.logs\n"),
+        (parent[:1], "main_catalog is no namespace that can be dropped"),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match=message):
+            names.drop_namespace(whole, cascade=True)
+    assert open_existing(table).num_rows() == 5
+    drop_foreign_table(names, ("main_catalog", "eu.north"), "logs")
+    assert names.drop_namespace(parent, cascade=True) and open_existing(table) is None
+
+
+def test_cascade_drops_nothing_if_a_table_fails(catalog, monkeypatch):
+    names, parent, properties, _ = catalog
+    names.create_namespace(parent, properties)
+    tables = [names.declare((*parent, name)).table for name in ("a", "b")]
+    append(tables[0].root, 0, 5)
+    connection = names.catalog.connect()
+    describe = connection.describe_table
+
+    def fail(request):
+        if request.id[-1] == "b":
+            raise RuntimeError("access denied")
+        return describe(request)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(connection, "describe_table", fail)
+        with pytest.raises(StorageError, match="access denied"):
+            names.drop_namespace(parent, cascade=True)
+    assert names.tables(parent) == ["a", "b"] and open_existing(tables[0]).num_rows() == 5
 
 
 def test_missing_names_are_none_and_missing_parents_raise(catalog):

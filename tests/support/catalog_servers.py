@@ -126,6 +126,11 @@ def _get(known, *key):
     return (200, known[name]) if name in known else (404, {"error": f"no {name}"})
 
 
+def _delete_parent(known, key, *contents):
+    is_empty = not any(name.startswith(f"{key}.") for inside in contents for name in inside)
+    return _delete(known, key) if is_empty else (409, {"error": f"{key} is not empty"})
+
+
 def _delete(known, *key):
     name = ".".join(key)
     return (200, {}) if known.pop(name, None) is not None else (404, {"error": f"no {name}"})
@@ -151,7 +156,7 @@ class _Unity:
         return _get(self.schemas, name)
 
     def delete_schema(self, name, query, body):
-        return _delete(self.schemas, name)
+        return _delete_parent(self.schemas, name, self.tables)
 
     def list_tables(self, query, body):
         schema = f"{query['catalog_name']}.{query['schema_name']}"
@@ -191,10 +196,12 @@ class _Polaris:
     """Its interface; each method gets the parts of the path, the query and the body."""
 
     def __init__(self):
-        self.namespaces, self.tables = {}, {}
+        self.namespaces, self.tables, self.iceberg_tables = {}, {}, {}
 
     def list_namespaces(self, *parent_query_body):
-        parent = ".".join(parent_query_body[:-2])
+        """Polaris' path of the parent, or Iceberg's in the query."""
+        *path, query, _ = parent_query_body
+        parent = ".".join([*path, *([query["parent"]] if "parent" in query else [])])
         inside = [key for key in self.namespaces if key.rpartition(".")[0] == parent]
         return 200, {"namespaces": [key.split(".")[1:] for key in inside]}
 
@@ -205,7 +212,8 @@ class _Polaris:
         return _get(self.namespaces, catalog, name)
 
     def delete_namespace(self, catalog, name, query, body):
-        return _delete(self.namespaces, catalog, name)
+        inside = (self.namespaces, self.tables, self.iceberg_tables)
+        return _delete_parent(self.namespaces, f"{catalog}.{name}", *inside)
 
     def list_tables(self, catalog, parent, query, body):
         if f"{catalog}.{parent}" not in self.namespaces:
@@ -226,10 +234,32 @@ class _Polaris:
     def delete_table(self, catalog, parent, name, query, body):
         return _delete(self.tables, catalog, parent, name)
 
+    def list_iceberg_tables(self, catalog, parent, query, body):
+        """In pages of two."""
+        inside = (key.rpartition(".") for key in self.iceberg_tables)
+        names = [name for place, _, name in inside if place == f"{catalog}.{parent}"]
+        first = int(query.get("pageToken", 0))
+        page = {"identifiers": [{"name": name} for name in names[first : first + 2]]}
+        return 200, {**page, "next-page-token": first + 2} if names[first + 2 :] else page
+
+    def create_iceberg_table(self, catalog, parent, query, body):
+        if f"{catalog}.{parent}" not in self.namespaces:
+            return _get(self.namespaces, catalog, parent)
+        status, table = _put(self.iceberg_tables, f"{catalog}.{parent}.{body['name']}", body)
+        return status, {"metadata": table}
+
+    def get_iceberg_table(self, catalog, parent, name, query, body):
+        status, table = _get(self.iceberg_tables, catalog, parent, name)
+        return status, {"metadata": table}
+
+    def delete_iceberg_table(self, catalog, parent, name, query, body):
+        return _delete(self.iceberg_tables, catalog, parent, name)
+
     def routes(self):
         one = "([^/]+)"
         spaces = f"/api/catalog/v1/{one}/namespaces"
         tables = f"/api/catalog/polaris/v1/{one}/namespaces/{one}/generic-tables"
+        iceberg_tables = f"{spaces}/{one}/tables"
         return [
             ("GET", spaces, self.list_namespaces),
             ("POST", spaces, self.create_namespace),
@@ -240,6 +270,10 @@ class _Polaris:
             ("POST", tables, self.create_table),
             ("GET", f"{tables}/{one}", self.get_table),
             ("DELETE", f"{tables}/{one}", self.delete_table),
+            ("GET", iceberg_tables, self.list_iceberg_tables),
+            ("POST", iceberg_tables, self.create_iceberg_table),
+            ("GET", f"{iceberg_tables}/{one}", self.get_iceberg_table),
+            ("DELETE", f"{iceberg_tables}/{one}", self.delete_iceberg_table),
         ]
 
 

@@ -237,8 +237,10 @@ class DirectoryNamespace:
         key, exists = object_id(namespace), False
         inside = below(self._rows(), key)
         if cascade:
-            for location in inside.filter(pc.equal(inside["object_type"], TABLE))["location"]:
-                drop_table(self._at(location.as_py()))
+            listed = inside.filter(pc.equal(inside["object_type"], TABLE))["location"]
+            # A location that cannot be dropped is an error before anything is dropped.
+            for table in [self._at(location) for location in listed.to_pylist()]:
+                drop_table(table)
 
         def edit(rows: pa.Table) -> pa.Table:
             nonlocal exists

@@ -7,7 +7,7 @@ Whether a name exists is decided by listing its namespace then, never by the tex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark_lance.errors import (
@@ -37,6 +37,18 @@ IS_MANAGED: Final = "is_managed_location"
 _COMMENT, _DESCRIPTION = "comment", "description"
 _DEFAULT: Final = ("default",)
 _GLUE: Final = "glue"
+# Levels of the outermost namespaces; above are catalogs or warehouses, which the service manages.
+_LEVELS: Final[Mapping[str, int]] = {"hive3": 2, "unity": 2, "polaris": 2, "iceberg": 2}
+_MAX_SHOWN: Final = 5  # tables in an error
+
+
+@dataclass(slots=True)
+class _Content:
+    """What is below a namespace."""
+
+    tables: list[tuple[Name, Table | None]] = field(default_factory=list)  # With their files.
+    foreign: list[Name] = field(default_factory=list)  # Tables of other formats.
+    namespaces: list[Name] = field(default_factory=list)  # The innermost ones first.
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +109,58 @@ class RegisteredNamespace(CatalogNamespace):
         )
 
     def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
-        """See ``Namespace``; few implementations cascade, so that this drops all content."""
+        """See ``Namespace``; few implementations cascade, so that this drops all content.
+
+        Nothing is dropped if there are tables of other formats.
+        """
+        if len(namespace) < _LEVELS.get(self.catalog.known_name(), 1):
+            raise UnsupportedFeatureError(
+                f"{format_name(namespace)} is no namespace that can be dropped",
+                self.catalog.uri,
+                "drop the namespaces in it, or drop it with the tools of the catalog",
+            )
         if self.properties(namespace) is None:
             return False
-        tables, inner = self.tables(namespace), self.namespaces(namespace)
-        if (tables or inner) and not cascade:
+        if not cascade and (
+            self.tables(namespace)
+            or self.namespaces(namespace)
+            or self.catalog.list_all_tables(namespace)
+        ):
             raise NamespaceNotEmptyError(f"{format_name(namespace)} is not empty", self.catalog.uri)
-        for table in tables:
-            self.drop_table((*namespace, table))
-        for name in inner:
-            self.drop_namespace((*namespace, name), cascade=True)
-        self.catalog.call("drop_namespace", namespace)
+        content = self._content(namespace)
+        if content.foreign:
+            names = ", ".join(format_name(name) for name in content.foreign[:_MAX_SHOWN])
+            raise UnsupportedFeatureError(
+                f"{format_name(namespace)} has tables that are not Lance tables: {names}"
+                + ", …" * (len(content.foreign) > _MAX_SHOWN),
+                self.catalog.uri,
+                "nothing was dropped: drop these tables in the catalog of their format, then "
+                "repeat the statement",
+            )
+        for name, files in content.tables:
+            self._drop(name, files)
+        for inner in (*content.namespaces, namespace):
+            self.catalog.call("drop_namespace", inner)
         return True
+
+    def _content(self, namespace: Name) -> _Content:
+        """Return everything below a namespace; raise what would fail its drop halfway."""
+        content = _Content()
+        listed = self.tables(namespace)
+        for table in listed:
+            reply = self._describe((*namespace, table))
+            if reply is not None:
+                name = (*namespace, table)
+                content.tables.append((name, self._managed_files(name, reply)))
+        for table in self.catalog.list_all_tables(namespace):
+            if not _is_among(table, listed):
+                content.foreign.append((*namespace, table))
+        for part in self.namespaces(namespace):
+            inner = self._content((*namespace, part))
+            content.tables += inner.tables
+            content.foreign += inner.foreign
+            content.namespaces += [*inner.namespaces, (*namespace, part)]
+        return content
 
     def has_root_tables(self) -> bool:
         """Return whether the catalog has tables without a namespace; Glue, Hive, … have none."""
@@ -185,7 +237,7 @@ class RegisteredNamespace(CatalogNamespace):
 
     def _check_location(self, namespace: Name) -> None:
         """Raise an error where Glue would place a table in a bucket that is not the user's."""
-        if self.catalog.implementation != _GLUE or not namespace:
+        if self.catalog.known_name() != _GLUE or not namespace:
             return
         properties = self.properties(namespace)
         if properties is not None and not properties.get("location"):
@@ -199,13 +251,19 @@ class RegisteredNamespace(CatalogNamespace):
         """See ``Namespace``; files at a location that a user chose are kept."""
         name = self._full_name(name)
         reply = self._describe(name)
-        if reply is None:
-            return False
-        if _is_managed(reply):
+        if reply is not None:
+            self._drop(name, self._managed_files(name, reply))
+        return reply is not None
+
+    def _managed_files(self, name: Name, reply: Any) -> Table | None:
+        """Return the table whose files are dropped with its name; None if they are kept."""
+        return self._table(name, reply) if _is_managed(reply) else None
+
+    def _drop(self, name: Name, files: Table | None) -> None:
+        if files is not None:
             # The name is removed last, so that an interrupted drop can be repeated.
-            drop_table(self._table(name, reply))
+            drop_table(files)
         self._deregister(name)
-        return True
 
     def _deregister(self, name: Name) -> None:
         self.catalog.call("deregister_table", self._full_name(name))

@@ -11,7 +11,7 @@ import difflib
 import importlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -84,6 +84,22 @@ class RegisteredCatalog:
             }
             return getattr(namespace, operation)(model(id=list(name), **known))
 
+    def list_all_tables(self, namespace: tuple[str, ...]) -> list[str]:
+        """Return the names of tables of every format; none if the implementation is not known.
+
+        The interface lists Lance tables only, so this uses the implementation's own client.
+        """
+        list_tables = _LISTING.get(self.known_name())
+        if list_tables is None:
+            return []
+        with self._typed_errors("list_tables"):
+            return list_tables(self.connect(), namespace)
+
+    def known_name(self) -> str:
+        """Return the short name of an implementation of that package; '' for any other."""
+        package, _, module = type(self.connect()).__module__.rpartition(".")
+        return module if package == _KNOWN_IMPLEMENTATIONS else ""
+
     def connect(self) -> Any:
         """Return the connection of this thread.
 
@@ -147,6 +163,64 @@ class RegisteredCatalog:
     def _text_of(self, error: Exception) -> str:
         text = hide_values(f"{type(error).__name__}: {error}", self.properties)
         return " ".join(text.split())[:_MAX_ERROR_TEXT]
+
+
+def _list_glue(connection: Any, namespace: tuple[str, ...]) -> list[str]:
+    pages = connection.glue.get_paginator("get_tables").paginate(DatabaseName=namespace[-1])
+    return [table["Name"] for page in pages for table in page["TableList"]]
+
+
+def _list_hive(connection: Any, namespace: tuple[str, ...]) -> list[str]:
+    with connection.client as client:
+        return list(client.get_all_tables(namespace[-1]))
+
+
+def _list_unity(connection: Any, namespace: tuple[str, ...]) -> list[str]:
+    catalog, schema = namespace
+    given = {"catalog_name": catalog, "schema_name": schema}
+    tables = _pages(connection, "/tables", given, "page_token", "next_page_token", "tables")
+    return [table["name"] for table in tables]
+
+
+def _list_polaris(connection: Any, namespace: tuple[str, ...]) -> list[str]:
+    catalog, *inner = namespace
+    place = f"v1/{catalog}/namespaces/{'.'.join(inner)}"
+    paths = (f"/polaris/{place}/generic-tables", f"/{place}/tables")
+    return [name for path in paths for name in _list_identifiers(connection, path)]
+
+
+def _list_iceberg(connection: Any, namespace: tuple[str, ...]) -> list[str]:
+    warehouse, *inner = namespace
+    prefix = connection._get_prefix_path(warehouse)  # some servers map warehouses to prefixes
+    place = f"{prefix}/namespaces/{connection._encode_namespace(inner)}"
+    return _list_identifiers(connection, f"{place}/tables")
+
+
+def _list_identifiers(connection: Any, path: str) -> list[str]:
+    identifiers = _pages(connection, path, {}, "pageToken", "next-page-token", "identifiers")
+    return [identifier["name"] for identifier in identifiers]
+
+
+def _pages(
+    connection: Any, path: str, given: Mapping[str, str], token: str, next_token: str, items: str
+) -> Iterator[Any]:
+    following: dict[str, str] = {}
+    while True:
+        page = connection.rest_client.get(path, params={**given, **following} or None) or {}
+        yield from page.get(items) or []
+        before, following = following, {token: page[next_token]} if page.get(next_token) else {}
+        if not following or following == before:
+            return
+
+
+_LISTING: Final[Mapping[str, Callable[[Any, tuple[str, ...]], list[str]]]] = {
+    "glue": _list_glue,
+    "hive2": _list_hive,
+    "hive3": _list_hive,
+    "unity": _list_unity,
+    "polaris": _list_polaris,
+    "iceberg": _list_iceberg,
+}
 
 
 def _interface() -> Any:
