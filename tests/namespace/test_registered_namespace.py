@@ -291,7 +291,9 @@ def test_names_without_namespace_are_in_default(tmp_path):
         names.declare(("t",))
     names.create_namespace(("default",), {"location": str(tmp_path)})
     try:
-        append(names.declare(("t",)).table.root, 0, 2)
+        placed = names.declare(("t",)).table
+        assert placed.root == f"{tmp_path}/t.lance"
+        append(placed.root, 0, 2)
         assert names.tables(()) == names.tables(("default",)) == ["t"]
         assert names.locate(("t",)) == names.locate(("default", "t"))
         assert names.drop_table(("t",)) and names.tables(("default",)) == []
@@ -310,6 +312,48 @@ def test_glue_database_without_location_refuses_tables(tmp_path):
         assert names.declare(("nowhere", "t"), str(tmp_path)).table.root == str(tmp_path)
     finally:
         names.drop_namespace(("nowhere",), cascade=True)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_hive_without_root_uses_its_warehouse(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings, _, _ = hive(request, tmp_path)
+    names = open_namespace({name: text for name, text in settings.items() if name != "root"})
+    warehouse = names.properties(("default",))["location"]
+    for name, given, location in (
+        ("Eu", {}, f"{warehouse}/eu.db"),
+        ("us", {"location": f"file:{tmp_path}/us"}, f"file:{tmp_path}/us"),
+    ):
+        names.create_namespace((name,), given)
+        assert names.properties((name,))["location"] == location
+        table = names.declare((name, "t")).table
+        assert table.root == f"{location}/t"
+        append(table.root, 0, 3)
+        assert open_existing(names.locate((name, "t"))).num_rows() == 3
+        assert names.drop_namespace((name,), cascade=True) and open_existing(table) is None
+    assert [folder.name for folder in tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("make", [unity, polaris, iceberg], ids=lambda make: make.__name__)
+def test_tables_need_a_root_or_location(make, request, tmp_path):
+    settings, parent, _ = make(request, tmp_path)
+    names = open_namespace({key: text for key, text in settings.items() if "root" not in key})
+    setting = next(key for key in settings if "root" in key)
+    names.create_namespace(parent, {})
+    try:
+        with pytest.raises(InvalidInputError, match=rf"has no location[^$]*<name>\.{setting}"):
+            names.declare((*parent, "t"))
+        assert names.tables(parent) == []
+        given = names.declare((*parent, "t"), str(tmp_path / "given")).table
+        assert given.root == str(tmp_path / "given")
+        assert isinstance(names.locate((*parent, "t")), ExternalTable)
+        names.drop_namespace(parent, cascade=True)
+        names.create_namespace(parent, {"location": str(tmp_path)})
+        assert names.declare((*parent, "t")).table.root == str(tmp_path / "t")
+        assert not isinstance(names.locate((*parent, "t")), ExternalTable)
+    finally:
+        names.drop_namespace(parent, cascade=True)
 
 
 def test_implementations_do_not_print_errors(tmp_path):

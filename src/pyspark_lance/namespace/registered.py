@@ -36,7 +36,18 @@ IS_MANAGED: Final = "is_managed_location"
 """Spark's property of tables whose location the catalog chose: their files are dropped, too."""
 _COMMENT, _DESCRIPTION = "comment", "description"
 _DEFAULT: Final = ("default",)
+_LOCATION: Final = "location"
 _GLUE: Final = "glue"
+_HIVE: Final = ("hive2", "hive3")
+# Settings for where tables are placed, without which an implementation takes the working directory
+# of its process or a temporary folder.
+_ROOTS: Final[Mapping[str, str]] = {
+    "hive2": "root",
+    "hive3": "root",
+    "iceberg": "root",
+    "polaris": "polaris.root",
+    "unity": "unity.root",
+}
 # Levels of the outermost namespaces; above are catalogs or warehouses, which the service manages.
 _LEVELS: Final[Mapping[str, int]] = {"hive3": 2, "unity": 2, "polaris": 2, "iceberg": 2}
 _MAX_SHOWN: Final = 5  # tables in an error
@@ -90,6 +101,8 @@ class RegisteredNamespace(CatalogNamespace):
         if _COMMENT in given:
             # Glue knows descriptions, Hive comments.
             given[_DESCRIPTION] = given[_COMMENT]
+        if _LOCATION not in given and self.catalog.known_name() in _HIVE and self._lacks_root():
+            given[_LOCATION] = self._default_location(namespace)
         try:
             self.catalog.call("create_namespace", namespace, properties=given or None)
         except TableAlreadyExistsError:
@@ -212,9 +225,9 @@ class RegisteredNamespace(CatalogNamespace):
         known = self.locate(name)
         if known is not None:
             return Declared(known, is_new=False)
+        properties = None
         if location is None:
-            self._check_location(name[:-1])
-        properties = {IS_MANAGED: "true"} if location is None else None
+            location, properties = self._place(name), {IS_MANAGED: "true"}
         try:
             reply = self.catalog.call(
                 "declare_table",
@@ -235,17 +248,44 @@ class RegisteredNamespace(CatalogNamespace):
             raise
         return Declared(self._table(name, reply), is_new=True)
 
-    def _check_location(self, namespace: Name) -> None:
-        """Raise an error where Glue would place a table in a bucket that is not the user's."""
-        if self.catalog.known_name() != _GLUE or not namespace:
-            return
-        properties = self.properties(namespace)
-        if properties is not None and not properties.get("location"):
+    def _place(self, name: Name) -> str | None:
+        """Return a location for a new table where the implementation would not choose the user's.
+
+        Glue's would be in a bucket that is not the user's, those of others in a folder of this
+        process.
+        """
+        *parent, table = name
+        is_glue = self.catalog.known_name() == _GLUE
+        if not parent or not (is_glue or self._lacks_root()):
+            return None
+        properties = self.properties(tuple(parent))
+        if properties is None:
+            return None  # the request reports that
+        location = properties.get(_LOCATION)
+        if location:
+            return None if is_glue else f"{location.rstrip('/')}/{table}"
+        setting = _ROOTS.get(self.catalog.known_name())
+        raise InvalidInputError(
+            f"the namespace {format_name(tuple(parent))} has no location for its tables",
+            self.catalog.uri,
+            "CREATE TABLE … LOCATION 's3://…', or create the namespace with a LOCATION"
+            + (f", or set spark.sql.catalog.<name>.{setting}" if setting else ""),
+        )
+
+    def _lacks_root(self) -> bool:
+        root = _ROOTS.get(self.catalog.known_name())
+        return root is not None and not self.catalog.properties.get(root)
+
+    def _default_location(self, namespace: Name) -> str:
+        """Return the location of a new database in the warehouse of Hive, where ``default`` is."""
+        default = self.properties((*namespace[:-1], *_DEFAULT)) or {}
+        if not default.get(_LOCATION):
             raise InvalidInputError(
-                f"the database {format_name(namespace)} has no location for its tables",
+                f"the metastore has no location for the database {format_name(namespace)}",
                 self.catalog.uri,
-                "CREATE TABLE … LOCATION 's3://…', or create the database with a LOCATION",
+                "CREATE NAMESPACE … LOCATION '…', or set spark.sql.catalog.<name>.root",
             )
+        return f"{default[_LOCATION].rstrip('/')}/{namespace[-1].lower()}.db"
 
     def drop_table(self, name: Name) -> bool:
         """See ``Namespace``; files at a location that a user chose are kept."""
