@@ -1,9 +1,10 @@
 """Writers commit through a store that fails: python tests/proofs/storage_faults.py.
 
-Several writers append rows to one table, all through a proxy in front of an S3 server (moto) that
-makes some requests fail: refused for a while, cut before or after the server took them, answered by
-half, or not at all.  A writer whose commit fails does it again under the same transaction key.  In
-the end every row must be there exactly once, and every commit must have made exactly one version.
+Several writers append rows to one table, all through a proxy in front of an S3 server (moto, or
+versitygw) that makes some requests fail: refused for a while, cut before or after the server took
+them, answered by half, or not at all.  A writer whose commit fails does it again under the same
+transaction key.  In the end every row must be there exactly once, and every commit must have made
+exactly one version.
 
 The seed fixes which requests fail, by the order of their arrival; the writers race for that order.
 """
@@ -25,6 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from cloud_servers import running_versitygw
 from s3_server import S3Server, running_server
 from store_proxy import ANY_TROUBLE, StoreProxy, Trouble, running_proxy
 
@@ -177,14 +179,19 @@ def main() -> int:
     parser.add_argument("--writers", type=int, default=4)
     parser.add_argument("--rate", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--server", choices=("moto", "versitygw"), default="moto")
     arguments = parser.parse_args()
+    server = running_server() if arguments.server == "moto" else running_versitygw()
+    if server is None:
+        print("versitygw is not built: see tests/support/cloud_servers.py")
+        return 0
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
     revision = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     ).stdout.strip()
     with ProcessPoolExecutor(arguments.writers, mp_context=get_context("spawn")) as executor:
         outcome = commit_through_faults(
-            running_server(),
+            server,
             executor,
             writers=arguments.writers,
             commits=arguments.commits,

@@ -1,4 +1,4 @@
-"""Google Cloud Storage and Azure: what every store does, and tables that several writers change."""
+"""Google Cloud Storage, Azure, a second server of S3: stores, and tables with several writers."""
 
 from concurrent.futures import ThreadPoolExecutor
 
