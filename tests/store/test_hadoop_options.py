@@ -1,11 +1,14 @@
 """What Hadoop's settings mean for a store, and what takes precedence over them."""
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.store.hadoop_options import (
+    PREFIXES,
     hadoop_of,
     resolve_path,
     settings_of_site,
@@ -298,9 +301,16 @@ def test_paths_are_resolved_as_hadoop_does(path, settings, uri):
     assert resolve_path(uri, settings) == uri or not working_directory(settings)
 
 
+def test_plugin_sends_all_settings_of_stores():
+    source = Path(__file__).parents[2] / "src/plugin/org/pysparklance/python/HadoopSettings.java"
+    listed = source.read_text().partition("PREFIXES = List.of(")[2].partition(")")[0]
+    assert sorted(re.findall(r'"(.+?)"', listed)) == sorted(PREFIXES)
+
+
 def test_name_services_are_settings_of_hdfs_only():
     settings = {**KEYS, "dfs.nameservices": "a", "fs.viewfs.mounttable.c.link./x": "hdfs://a/x"}
     settings["dfs.datanode.data.dir"] = "/disk"
+    settings |= {"hadoop.security.authentication": "kerberos", "dfs.data.transfer.protection": "x"}
     found = hadoop_of("hdfs://a/t", settings)
     assert set(found) == set(settings) - set(KEYS) - {"dfs.datanode.data.dir"}
     assert hadoop_of("viewfs://c/x", settings) == found

@@ -44,8 +44,22 @@ class TestHdfsStore(StoreConformance):
         return open_store(root)
 
 
-def append(uri, first, num_rows):
-    table = Table(uri)
+def mount_table(cluster, *, fallback=True):
+    """Settings of ``viewfs://all``: its folder ``/data`` is a folder of the cluster."""
+    links = {"link./data": f"{cluster.uri}/mounted"}
+    if fallback:
+        links["linkFallback"] = f"{cluster.uri}/fallback"
+    return {f"fs.viewfs.mounttable.all.{name}": uri for name, uri in links.items()}
+
+
+class TestMountedStore(StoreConformance):
+    @pytest.fixture
+    def store(self, hdfs_cluster):  # noqa: F811
+        return open_store(f"viewfs://all/data/{next(_NUMBERS)}", mount_table(hdfs_cluster))
+
+
+def append(uri, first, num_rows, settings=None):
+    table = Table(uri, settings or {})
     rows = pa.table({"id": pa.array(range(first, first + num_rows), pa.int64())})
     plan = plan_write(table, rows.schema, WriteSettings(), existing=open_existing(table))
     return commit_write(plan, write_rows(plan, rows.to_batches())).version
@@ -56,8 +70,8 @@ def append_often(uri, number, times, done):
     done.put(versions)
 
 
-def ids(uri):
-    snapshot = Snapshot.open(Table(uri), LATEST)
+def ids(uri, settings=None):
+    snapshot = Snapshot.open(Table(uri, settings or {}), LATEST)
     batches = [batch for task in plan_scan(snapshot, ScanRequest()) for batch in task.run()]
     return sorted(value for batch in batches for value in batch.column("id").to_pylist())
 
@@ -146,6 +160,18 @@ def test_name_services_of_the_session_are_known(hdfs_cluster, root):  # noqa: F8
         f"storage.{name}": text for name, text in hadoop_as_storage(uri, table.storage).items()
     }
     assert ReadOptions.parse({"path": uri, **given}).table.store().exists("_versions/x") is False
+
+
+def test_mount_tables_lead_to_tables_of_clusters(hdfs_cluster):  # noqa: F811
+    settings = mount_table(hdfs_cluster)
+    number = next(_NUMBERS)
+    for mounted, folder in (("data", "mounted"), ("other", "fallback/other")):
+        uri = f"viewfs://all/{mounted}/{number}"
+        append(uri, 0, 3, settings)
+        append(f"{hdfs_cluster.uri}/{folder}/{number}", 3, 2)
+        assert ids(uri, settings) == [0, 1, 2, 3, 4]
+    with pytest.raises(StorageError, match="linkFallback"):
+        open_store("viewfs://all/data/t", mount_table(hdfs_cluster, fallback=False))
 
 
 def test_table_survives_stopped_data_node(root, hdfs_cluster):  # noqa: F811

@@ -15,7 +15,8 @@ import pytest
 NAME_SERVICE = "both"
 _FOLDER = Path(__file__).parent / "hdfs"
 # Two hundred megabytes, kept between runs.
-_JARS = Path.home() / ".cache" / "pyspark-lance" / "hdfs-3.4.2"
+_CACHE = Path.home() / ".cache" / "pyspark-lance"
+_JARS, _KERBEROS_JARS = _CACHE / "hdfs-3.4.2", _CACHE / "kerberos-3.4.2"
 
 
 @dataclass
@@ -62,35 +63,72 @@ def _line(process, word):
     raise AssertionError("the cluster has ended")
 
 
-def find_jars() -> Path:
+def find_jars(jars: Path = _JARS, project: str = "pom.xml") -> Path:
     """The folder of the jars, fetched on first use; without Maven the test is skipped."""
-    if not (_JARS / "complete").exists():
+    if not (jars / "complete").exists():
         maven = shutil.which("mvn")
         if maven is None:
             pytest.skip("there is no Maven, which has the jars of HDFS")
-        command = [maven, "-q", "-B", "-f", _FOLDER / "pom.xml", "dependency:copy-dependencies"]
+        command = [maven, "-q", "-B", "-f", _FOLDER / project, "dependency:copy-dependencies"]
         fetched = subprocess.run(
-            [*map(str, command), f"-DoutputDirectory={_JARS}"],
+            [*map(str, command), f"-DoutputDirectory={jars}"],
             capture_output=True,
             text=True,
             check=False,
         )
         if fetched.returncode:
             pytest.skip(f"Maven has no jars of HDFS: {fetched.stdout[-300:]}")
-        (_JARS / "complete").touch()
-    return _JARS
+        (jars / "complete").touch()
+    return jars
 
 
 @contextlib.contextmanager
 def run_cluster(name_nodes: int, data_nodes: int) -> Iterator[HdfsCluster]:
     """Run a cluster; of two name nodes the first is active."""
+    jars = f"{find_jars()}/*"
+    with _running(jars, "MiniCluster.java", str(name_nodes), str(data_nodes)) as (process, _):
+        yield HdfsCluster(_line(process, "ready")[1:], process)
+
+
+@dataclass
+class KerberosCluster:
+    """A cluster that accepts clients with Kerberos only.
+
+    Attributes:
+        uri: ``hdfs://localhost:port``.
+        krb5_conf: For ``KRB5_CONFIG``.
+        keytab: The key of ``principal``.
+        tokens: For ``HADOOP_TOKEN_FILE_LOCATION``.
+    """
+
+    uri: str
+    krb5_conf: str
+    keytab: str
+    tokens: str
+    principal: str = "alice@EXAMPLE.COM"
+
+
+@contextlib.contextmanager
+def run_kerberos_cluster(protection: str) -> Iterator[KerberosCluster]:
+    """Run one; ``protection``: of data on its way, such as ``privacy``."""
+    jars = f"{find_jars()}/*:{find_jars(_KERBEROS_JARS, 'kerberos-pom.xml')}/*"
+    with _running(jars, "KerberosCluster.java", protection) as (process, folder):
+        _, address, conf = _line(process, "ready")
+        yield KerberosCluster(
+            f"hdfs://{address}", conf, f"{folder}/user.keytab", f"{folder}/tokens"
+        )
+
+
+@contextlib.contextmanager
+def _running(jars, program, *arguments):
+    """Run a program of a JVM in a folder of its own."""
     java = shutil.which("java")
     if java is None:
         pytest.skip("there is no Java")
     with tempfile.TemporaryDirectory(prefix="hdfs-") as folder:
-        command = [java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{find_jars()}/*"]
+        command = [java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", jars]
         process = subprocess.Popen(
-            [*command, str(_FOLDER / "MiniCluster.java"), folder, str(name_nodes), str(data_nodes)],
+            [*command, str(_FOLDER / program), folder, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -98,7 +136,7 @@ def run_cluster(name_nodes: int, data_nodes: int) -> Iterator[HdfsCluster]:
             cwd=folder,
         )
         try:
-            yield HdfsCluster(_line(process, "ready")[1:], process)
+            yield process, folder
         finally:
             process.stdin.close()
             try:

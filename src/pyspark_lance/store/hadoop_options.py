@@ -24,9 +24,11 @@ from urllib.parse import urlsplit
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 
-# What a client of HDFS has to know of name services, with names of several name nodes.
+# What a client of HDFS has to know of name services, with names of several name nodes, and of how
+# the cluster wants clients to prove who they are.
 _HDFS: Final = ("dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.",
-    "fs.viewfs.mounttable.")  # fmt: skip
+    "fs.viewfs.mounttable.", "hadoop.security.authentication", "dfs.data.transfer.protection",
+)  # fmt: skip
 PREFIXES: Final = ("fs.s3a.", "fs.azure.", "fs.gs.", *_HDFS)
 _SCHEMES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "s3": "fs.s3a.", "s3a": "fs.s3a.", "s3n": "fs.s3a.", "s3+ddb": "fs.s3a.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,6 +54,21 @@ _READ_PAUSES_S: Final = (1, 3, 6)
 _RECOVERIES: Final = 60
 _LATER: Final = "org.apache.hadoop.ipc.RetriableException"
 _UNREAD: Final = "All DataNodes failed"
+# Hadoop's default is none, which a cluster with Kerberos refuses only after many requests.
+_AUTHENTICATION: Final = "hadoop.security.authentication"
+# Delegation tokens, which Spark has for containers of YARN.
+_TOKEN_FILE: Final = "HADOOP_TOKEN_FILE_LOCATION"
+_CREDENTIAL_WORDS: Final = ("GSSAPI", "SASL")
+_ADDRESS_HINT: Final = (
+    "check the address of the name node; of a name service, dfs.nameservices, dfs.ha.namenodes.… "
+    "and dfs.namenode.rpc-address.… of the session or in HADOOP_CONF_DIR; of a mount table, "
+    "fs.viewfs.mounttable.… and its linkFallback; and, "
+)
+_CREDENTIALS_HINT: Final = (
+    "where the cluster has Kerberos, set hadoop.security.authentication and, if it has one, "
+    "dfs.data.transfer.protection as it has them, and get a ticket (kinit, KRB5CCNAME), or set "
+    "storage.kerberos_principal and storage.kerberos_keytab, a file on this machine"
+)
 _LOST: Final = "RPC listener disconnected"
 # Arguments of the client; all other options are settings of Hadoop.
 _ARGUMENTS: Final = ("config_dir", "kerberos_principal", "kerberos_keytab", "kerberos_cache")
@@ -74,6 +90,8 @@ def open_hdfs_store(scheme: str, uri: str, options: Mapping[str, str]) -> HdfsSt
     arguments: dict[str, str] = {name: texts.pop(name) for name in _ARGUMENTS if name in texts}
     parsed = parse_storage_options(scheme, options)
     config = {name: text for name, text in texts.items() if "." in name}
+    if arguments.keys() - {"config_dir"}:
+        config.setdefault(_AUTHENTICATION, "kerberos")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise InvalidInputError(f"the URI {uri!r} has .. in it", hint="write the path without it")
@@ -240,7 +258,8 @@ class HdfsStore(ObjectStore):
                 f"a package is missing for {scheme}:// tables",
                 hint="pip install 'pyspark-lance[hdfs]', on the driver and the executors",
             ) from None
-        return self._run("open", "", lambda: Client(self.server, **self._arguments), reads=False)
+        url = _token_address(self.server) if os.environ.get(_TOKEN_FILE) else self.server
+        return self._run("open", "", lambda: Client(url, **self._arguments), reads=False)
 
     def _full(self, path: str) -> str:
         return f"{self._root}/{check_path(path)}"
@@ -409,13 +428,27 @@ class HdfsStore(ObjectStore):
         raise StorageError(
             f"cannot {verb}: {' '.join(text.split())[:500]}",
             where=f"{self.uri}/{path}".rstrip("/"),
-            hint="check the address of the name node; of a name service, dfs.nameservices, "
-            "dfs.ha.namenodes.… and dfs.namenode.rpc-address.… of the session or in "
-            "HADOOP_CONF_DIR; of a mount table, fs.viewfs.mounttable.… and its linkFallback; and, "
-            "where the cluster has Kerberos, the ticket"
-            if verb in ("open", "list")
-            else "",
+            hint=_hint(verb, text),
         ) from self._options.safe_cause(cause)
+
+
+def _hint(verb: str, error: str) -> str:
+    if any(word in error for word in _CREDENTIAL_WORDS):
+        return _CREDENTIALS_HINT
+    return _ADDRESS_HINT + _CREDENTIALS_HINT if verb in ("open", "list") else ""
+
+
+def _token_address(server: str) -> str:
+    """Return the URI of a name node by its IP address, for which delegation tokens are.
+
+    The client compares the text of the address. Name services have tokens of their own name.
+    """
+    scheme, _, authority = server.partition("://")
+    host, _, port = authority.rpartition(":")
+    try:
+        return f"{scheme}://{socket.gethostbyname(host)}:{port}" if host else server
+    except OSError:
+        return server  # the client reports that
 
 
 class _HdfsOutput:

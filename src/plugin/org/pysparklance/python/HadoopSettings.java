@@ -25,7 +25,7 @@ final class HadoopSettings {
   private static final String OPTION = "_lance.hadoop_secrets";
   private static final List<String> PREFIXES = List.of("fs.s3a.", "fs.azure.", "fs.gs.",
       "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.",
-      "fs.viewfs.mounttable.");
+      "fs.viewfs.mounttable.", "hadoop.security.authentication", "dfs.data.transfer.protection");
   private static final Set<String> SCHEMES = Set.of(
       "s3", "s3a", "s3n", "s3+ddb", "abfs", "abfss", "az", "gcs", "gs", "hdfs", "viewfs");
   private static final String HOMES = "dfs.user.home.dir.prefix";
