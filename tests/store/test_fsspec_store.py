@@ -1,16 +1,25 @@
+import http.server
+import json
+import threading
 import traceback
 import uuid
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from store_conformance import StoreConformance
+from table_access import append
 
 from pyspark_lance.errors import StorageError, UnsupportedFeatureError
 from pyspark_lance.store.fsspec_store import FsspecStore, create_only_arguments
 from pyspark_lance.store.object_store import ByteRange
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.version.snapshot import LATEST, Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
 
 
 class TestFsspecMemory(StoreConformance):
@@ -71,6 +80,86 @@ def test_unknown_file_system_requires_unsafe_put_option(tmp_path):
     with pytest.raises(UnsupportedFeatureError, match="allow_unsafe_put"):
         store.put_if_absent("x", b"1")
     assert not store.exists("x")
+
+
+class UnreachableFileSystem(UnknownFileSystem):
+    """Lists all but one folder."""
+
+    protocol = "unreachable"
+
+    def ls(self, path, detail=False, **kwargs):
+        if path.rstrip("/").endswith("/_versions"):
+            raise ConnectionError("no route to host")
+        return super().ls(path, detail=detail, **kwargs)
+
+
+def test_folder_that_cannot_be_listed_is_an_error(tmp_path):
+    fsspec.register_implementation("unreachable", UnreachableFileSystem, clobber=True)
+    options = {"allow_unsafe_put": "true"}
+    for name in ("a", "_versions/1", "data/b"):
+        open_store(f"unknown://{tmp_path}", options).put(name, b"1")
+    store = open_store(f"unreachable://{tmp_path}", options)
+    assert [info.path for info in store.list("data")] == ["data/b"]
+    for folder in ("", "_versions"):
+        with pytest.raises(StorageError, match="cannot list: ConnectionError: no route"):
+            list(store.list(folder))
+    assert list(store.list("missing")) == []
+
+
+class _WebHdfs(http.server.BaseHTTPRequestHandler):
+    """Reads of a local folder by WebHDFS, as its documents describe them."""
+
+    def do_GET(self):
+        url = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        path = Path(self.server.folder + url.path.removeprefix("/webhdfs/v1"))
+        if not path.exists():
+            error = {"exception": "FileNotFoundException", "message": f"no {path}"}
+            return self._respond(404, json.dumps({"RemoteException": error}).encode())
+        if query["op"] == "OPEN":
+            start = int(query.get("offset", 0))
+            content = path.read_bytes()
+            length = int(query.get("length", len(content)))
+            return self._respond(200, content[start : start + length])
+        if query["op"] == "GETFILESTATUS":
+            reply = {"FileStatus": self._status(path, "")}
+        else:
+            names = sorted(path.iterdir()) if path.is_dir() else [path]
+            infos = [self._status(name, name.name if path.is_dir() else "") for name in names]
+            reply = {"FileStatuses": {"FileStatus": infos}}
+        return self._respond(200, json.dumps(reply).encode())
+
+    def _status(self, path, suffix):
+        kind = "DIRECTORY" if path.is_dir() else "FILE"
+        status = path.stat()
+        changed = int(status.st_mtime * 1000)
+        size = 0 if path.is_dir() else status.st_size
+        return {"type": kind, "length": size, "modificationTime": changed, "pathSuffix": suffix}
+
+    def _respond(self, status, content):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_webhdfs_tables_are_read_and_not_written(tmp_path):
+    append(str(tmp_path / "t"), 0, 5)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _WebHdfs) as server:
+        server.folder = str(tmp_path)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        uri = f"webhdfs://127.0.0.1:{server.server_port}/t"
+        snapshot = Snapshot.open(Table(uri), LATEST)
+        batches = [batch for task in plan_scan(snapshot, ScanRequest()) for batch in task.run()]
+        assert [value for batch in batches for value in batch["id"].to_pylist()] == [*range(5)]
+        with pytest.raises(UnsupportedFeatureError, match="allow_unsafe_put"):
+            open_store(uri).put_if_absent("x", b"1")
+        server.shutdown()
+    with pytest.raises(StorageError, match="cannot list"):
+        open_existing(Table("webhdfs://127.0.0.1:9/t"))
 
 
 def test_memory_uris_of_same_name_share_content():

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import fsspec
 import fsspec.asyn
+from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFile
 
 from pyspark_lance.errors import (
@@ -335,9 +336,7 @@ class FsspecStore(ObjectStore):
         base = self._root + "/"
         try:
             infos = self._read(
-                "list",
-                prefix,
-                lambda: self._uncached_file_system().find(base + folder, detail=True),
+                "list", prefix, lambda: _find(self._uncached_file_system(), base + folder)
             )
         except FileNotFoundError:
             return
@@ -570,6 +569,32 @@ class FsspecStore(ObjectStore):
             where=f"{self.uri}/{path}".rstrip("/"),
             hint=_hint(cause),
         ) from self._options.safe_cause(cause)
+
+
+def _find(fs: Any, folder: str) -> Any:
+    """Return the files below a folder by path, or a list where it is a file.
+
+    fsspec's own listing leaves out folders whose request fails, as if they were empty. File systems
+    that do not replace it are listed folder by folder, and a failure is raised.
+    """
+    kind = type(fs)
+    is_common = getattr(kind, "find", None) is AbstractFileSystem.find
+    if isinstance(fs, fsspec.asyn.AsyncFileSystem):
+        is_common = kind._find is fsspec.asyn.AsyncFileSystem._find
+    return dict(_walk(fs, folder)) if is_common else fs.find(folder, detail=True)
+
+
+def _walk(fs: Any, folder: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        infos = fs.ls(folder, detail=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return  # or removed since
+    for info in infos:
+        name = info["name"].rstrip("/")
+        if info["type"] != "directory":
+            yield name, info
+        elif name != folder.rstrip("/"):
+            yield from _walk(fs, name)
 
 
 def create_only_arguments(protocol: str, filesystem: type) -> Mapping[str, Any] | None:
