@@ -10,10 +10,11 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from s3_server import s3_server  # noqa: F401
 from store_conformance import StoreConformance
 from table_access import append
 
-from pyspark_lance.errors import StorageError, UnsupportedFeatureError
+from pyspark_lance.errors import InvalidInputError, StorageError, UnsupportedFeatureError
 from pyspark_lance.store.fsspec_store import FsspecStore, create_only_arguments
 from pyspark_lance.store.object_store import ByteRange
 from pyspark_lance.store.open_store import open_store
@@ -104,6 +105,20 @@ def test_folder_that_cannot_be_listed_is_an_error(tmp_path):
         with pytest.raises(StorageError, match="cannot list: ConnectionError: no route"):
             list(store.list(folder))
     assert list(store.list("missing")) == []
+
+
+@pytest.mark.parametrize("token", ["/no/key.json", "~/no-key", "key.json"])
+def test_missing_google_key_file_is_not_sent(token):
+    pytest.importorskip("gcsfs")
+    with pytest.raises(InvalidInputError, match="does not exist on this machine") as caught:
+        open_store("gs://bucket/t", {"google_service_account": token})
+    assert token not in str(caught.value)
+
+
+def test_unknown_option_error_asks_for_names(s3_server):  # noqa: F811
+    options = {**s3_server.options, "allow_unsafe_puts": "true"}
+    with pytest.raises(StorageError, match=r"allow_unsafe_puts[^$]*names of the storage options"):
+        open_store("s3://bucket/t", options).put("x", b"1")
 
 
 class _WebHdfs(http.server.BaseHTTPRequestHandler):

@@ -170,6 +170,12 @@ def test_java_only_provider_error_names_class(provider):
     assert s3(settings, anon="false") == {"anon": False}
     with pytest.raises(UnsupportedFeatureError, match="CSE-KMS"):
         s3({"fs.s3a.encryption.algorithm": "CSE-KMS"})
+    old = {
+        "fs.s3a.server-side-encryption-algorithm": "SSE-KMS",
+        "fs.s3a.server-side-encryption.key": "arn:key",
+    }
+    new = {"fs.s3a.encryption.algorithm": "SSE-KMS", "fs.s3a.encryption.key": "arn:key"}
+    assert s3(old) == s3(new) != s3({})
 
 
 @pytest.mark.parametrize(
@@ -226,6 +232,19 @@ def test_azure_settings_are_translated():
         azure({**oauth, name: "com.example.Mine"})
     with pytest.raises(UnsupportedFeatureError, match="Custom"):
         azure({"fs.azure.account.auth.type": "Custom"})
+    for kind, missing in (("SAS", "sas.fixed.token"), ("OAuth", "account.oauth.provider.type")):
+        with pytest.raises(
+            InvalidInputError, match=f"is {kind}, and fs.azure.{missing} is not set"
+        ):
+            azure({"fs.azure.account.auth.type": kind})
+    with pytest.raises(UnsupportedFeatureError, match=r"com\.example\.Mine"):
+        azure(
+            {
+                **sas,
+                "fs.azure.sas.fixed.token": "",
+                "fs.azure.sas.token.provider.type": "com.example.Mine",
+            }
+        )
     with pytest.raises(InvalidInputError, match="belong together"):
         azure({**oauth, "fs.azure.account.oauth2.client.endpoint": ""})
 
@@ -246,6 +265,8 @@ def test_google_settings_are_translated():
     assert google({"fs.gs.auth.type": "COMPUTE_ENGINE"}) == {}
     with pytest.raises(UnsupportedFeatureError, match="ACCESS_TOKEN_PROVIDER"):
         google({"fs.gs.auth.type": "ACCESS_TOKEN_PROVIDER"})
+    with pytest.raises(InvalidInputError, match="belong together"):
+        google({"fs.gs.auth.service.account.email": "me@p"})
 
 
 def test_table_uses_only_settings_of_its_store():

@@ -147,7 +147,10 @@ _HINTS = {
     "and no plugin, options(**pyspark_lance.hadoop_options(spark, path))",
     "PermissionError": "check the credentials and what they may do",
     "EndpointConnectionError": "check storage.aws_endpoint and the network",
-    "ConnectionError": "check storage.aws_endpoint and the network",
+    "ConnectionError": "check the endpoint (storage.aws_endpoint or storage.endpoint_url) and the "
+    "network",
+    # Those of the store's package, by names that are not known here.
+    "TypeError": "check the names of the storage options",
 }
 
 # By codes of S3, which obstore has in its messages only.
@@ -661,8 +664,22 @@ def _drop_old_clients(arguments: Mapping[str, Any]) -> None:
         _files_of_clients = files
 
 
+def _check_key_file(token: object) -> None:
+    """Raise an error for a missing file, whose path would be sent as an access token."""
+    if not isinstance(token, str) or not (token.startswith(("/", "~")) or token.endswith(".json")):
+        return
+    if not os.path.exists(os.path.expanduser(token)):
+        raise InvalidInputError(
+            "the key file for Google Cloud Storage does not exist on this machine",
+            hint="check the path in storage.token or fs.gs.auth.service.account.json.keyfile; the "
+            "driver and each executor need the file",
+        )
+
+
 def _file_system(protocol: str, url: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:
     """The file system of a URL, and the path in it."""
+    if protocol == "gcs":
+        _check_key_file(arguments.get("token"))
     if protocol == "gcs" and endpoint_of(protocol, arguments):
         # gcsfs' newer kind asks by gRPC which kind of bucket it is, and waits a minute for each
         # answer; only Google itself gives one.

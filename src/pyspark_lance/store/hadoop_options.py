@@ -325,7 +325,8 @@ def _s3_credentials(get: _Get) -> Iterator[tuple[str, str]]:
 
 
 def _s3_encryption(get: _Get, given: Collection[str]) -> Iterator[tuple[str, str]]:
-    algorithm, key = get("encryption.algorithm"), get("encryption.key")
+    algorithm = get("encryption.algorithm") or get("server-side-encryption-algorithm")
+    key = get("encryption.key") or get("server-side-encryption.key")  # the old names
     if algorithm is None or "s3_additional_kwargs.ServerSideEncryption" in given:
         return
     chosen = _ENCRYPTIONS.get(algorithm.upper())
@@ -370,10 +371,14 @@ def _translate_azure(get: _Get, account: str, given: Collection[str]) -> Iterato
         if token is not None:
             yield "sas_token", token.removeprefix("?")
             return
+        if get("sas.token.provider.type") is None:
+            raise _azure_lacks("sas.fixed.token", "SAS")
         raise _azure_provider("sas.token.provider.type", get("sas.token.provider.type"))
     provider = get("account.oauth.provider.type")
-    if kind != "oauth" or provider is None:
+    if kind != "oauth":
         raise _azure_provider("account.auth.type", get("account.auth.type"))
+    if provider is None:
+        raise _azure_lacks("account.oauth.provider.type", "OAuth")
     name = provider.rpartition(".")[2]
     if name == "ClientCredsTokenProvider":
         yield from _azure_client(get)
@@ -392,6 +397,13 @@ def _azure_client(get: _Get) -> Iterator[tuple[str, str]]:
             "together, and one is missing or no https://…/TENANT/oauth2/token"
         )
     yield from (("client_id", client), ("client_secret", secret), ("tenant_id", endpoint[1]))
+
+
+def _azure_lacks(name: str, kind: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"fs.azure.account.auth.type is {kind}, and fs.azure.{name} is not set for the account",
+        hint=f"set fs.azure.{name} (check its spelling and the account's name), or storage.*",
+    )
 
 
 def _azure_provider(name: str, value: str | None) -> UnsupportedFeatureError:
@@ -434,6 +446,10 @@ def _google_token(get: _Get) -> Iterator[tuple[str, str]]:
             "token_uri": "https://oauth2.googleapis.com/token",
         }
         yield "service_account_key", json.dumps(account)
+    elif email is not None or key is not None:
+        raise InvalidInputError(
+            "fs.gs.auth.service.account.email and .private.key belong together, and one is missing"
+        )
     elif kind not in ("", "COMPUTE_ENGINE", "APPLICATION_DEFAULT"):
         raise UnsupportedFeatureError(
             f"fs.gs.auth.type is {kind}, which has no counterpart here",
