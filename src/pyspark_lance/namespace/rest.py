@@ -16,6 +16,7 @@ from pyspark_lance.namespace.namespace import (
     CatalogNamespace,
     Declared,
     Name,
+    format_name,
     object_id,
     refuse_location,
 )
@@ -67,7 +68,13 @@ class RestNamespace(CatalogNamespace):
 
     def tables(self, namespace: Name) -> list[str]:
         """See ``Namespace``."""
-        return self._pages("list_tables", namespace, "tables")
+        listed = self._pages("list_tables", namespace, "tables")
+        # Some servers list nothing for a namespace that is missing.
+        if not listed and namespace and self.properties(namespace) is None:
+            raise NamespaceNotFoundError(
+                f"there is no namespace {format_name(namespace)}", self.catalog.uri
+            )
+        return listed
 
     def locate(self, name: Name) -> Table | None:
         """See ``Namespace``."""

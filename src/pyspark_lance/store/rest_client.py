@@ -23,6 +23,7 @@ from pyspark_lance.errors import (
 _MAX_RESPONSE_BYTES: Final = 64 << 20  # after it is decompressed
 _PIECE_BYTES: Final = 1 << 20
 _MAX_ERROR_TEXT: Final = 1000
+_ADDRESS_HINT: Final = "check spark.sql.catalog.<name>.uri, and whether the catalog's server runs"
 _TIMEOUT_S: Final = (10.0, 60.0)  # to connect, to read
 ERRORS: Final[Mapping[int, type[LanceError]]] = {
     0: UnsupportedFeatureError,
@@ -111,11 +112,15 @@ class RestCatalog:
                 f"{'the server redirects' if redirected else type(error.reason).__name__}",
                 self.uri,
                 "requests contain credentials and follow no redirection: set uri to the catalog's "
-                "address" * redirected,
+                "address"
+                if redirected
+                else _ADDRESS_HINT,
             ) from None
         except (HTTPError, OSError, ValueError) as error:
             raise StorageError(
-                f"the request to the catalog failed ({operation}): {type(error).__name__}", self.uri
+                f"the request to the catalog failed ({operation}): {type(error).__name__}",
+                self.uri,
+                _ADDRESS_HINT,
             ) from None
 
     def _error(self, error: Any, operation: str) -> LanceError:

@@ -14,8 +14,14 @@ from local_changes import delete_rows, merge_rows
 from row_changes import add_to, insert, matched_update
 from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
-from pyspark_lance.errors import CommitConflictError, RetryableCommitError, SchemaMismatchError
+from pyspark_lance.errors import (
+    CommitConflictError,
+    RetryableCommitError,
+    SchemaMismatchError,
+    TableAlreadyExistsError,
+)
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.cleanup.cleanup import find_orphan_files
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
@@ -321,3 +327,15 @@ def test_abort_keeps_files_of_later_versions(path):
     before = data_files(path)
     abort_write(plan, files)
     assert len(before - data_files(path)) == 1
+
+
+def test_write_that_must_create_fails_after_another(path):
+    """As CREATE TABLE … AS SELECT; one that may append adds its rows."""
+    begun = [begin(path, days(number), must_create=number < 3) for number in (1, 2, 3)]
+    assert commit_write(*begun[0]).version == 1
+    with pytest.raises(TableAlreadyExistsError):
+        commit_write(*begun[1])
+    abort_write(*begun[1])
+    assert commit_write(*begun[2]).version == 2
+    assert rows(path) == [(1, "x"), (3, "x")]
+    assert find_orphan_files(Table(path)) == []

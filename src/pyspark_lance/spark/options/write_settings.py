@@ -74,6 +74,7 @@ def write_settings(
         retries=options.commit_retries,
         timeout_s=options.commit_timeout_s,
         overwrite=overwrite,
+        must_create=options.must_create,
         enable_stable_row_ids=options.enable_stable_row_ids,
         file_version=options.file_format_version,
         max_rows_per_file=options.max_rows_per_file,

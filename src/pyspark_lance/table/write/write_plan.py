@@ -49,6 +49,7 @@ class WriteSettings(CommitSettings):
     """Settings of a write; None means the table's own setting or the default."""
 
     overwrite: bool = False  # Replace the contents instead of adding to them.
+    must_create: bool = False  # Fail if another writer creates the table meanwhile.
     enable_stable_row_ids: bool | None = None  # Explicit setting.
     file_version: str | None = None  # Explicit data file version.
     max_rows_per_file: int | None = None  # Maximum rows of a data file.

@@ -96,6 +96,8 @@ class _Write:
             try:
                 return _create(self._plan, self._files, work)
             except TableAlreadyExistsError:
+                if settings.must_create:
+                    raise
                 # Another writer created the table concurrently.
                 self._plan = _plan_onto_new_table(self._plan)
         try:
