@@ -453,6 +453,34 @@ def test_name_of_faster_client_is_not_new(vending, monkeypatch):
     assert names.declare(("t",)) == (names.locate(("t",)), False)
 
 
+def test_name_that_appears_during_lookup_is_found(vending, monkeypatch):
+    describe = VendingNamespace.describe_table
+
+    def fail_once(self, request):
+        monkeypatch.setattr(VendingNamespace, "describe_table", describe)
+        raise RuntimeError("does not exist")
+
+    monkeypatch.setattr(VendingNamespace, "describe_table", fail_once)
+    assert open_namespace(vending).locate(("t",)) is not None
+
+
+def test_drop_ends_well_if_another_client_is_faster(vending, monkeypatch):
+    def deregister(self, request):
+        if is_gone:
+            monkeypatch.setattr(VendingNamespace, "list_tables", lambda *_: empty)
+            monkeypatch.setattr(VendingNamespace, "describe_table", deregister)
+        raise RuntimeError("does not exist")
+
+    empty = lance_namespace.ListTablesResponse(tables=["another"])
+    monkeypatch.setattr(VendingNamespace, "deregister_table", deregister)
+    names = open_namespace(vending)
+    is_gone = False
+    with pytest.raises(StorageError, match="deregister_table"):
+        names.drop_table(("t",))
+    is_gone = True
+    assert names.drop_table(("t",))
+
+
 def test_missing_namespace_differs_from_empty_one(vending):
     names = open_namespace(vending)
     assert names.tables(()) == ["denied", "t"] and names.has_root_tables()

@@ -187,6 +187,7 @@ def test_unreachable_server_raises_storage_error(server):
 
 MISSING = (404, b'{"error": "there is no t", "code": 4}')
 TAKEN = (409, b'{"error": "there is a t", "code": 5}')
+RACED = (409, b'{"error": "concurrently created", "code": 14}')
 LOCATED = (200, b'{"location": "/data/t"}')
 
 
@@ -197,6 +198,7 @@ LOCATED = (200, b'{"location": "/data/t"}')
         ([LOCATED], ["describe"], False),
         # Another client is faster, and its name must not be removed.
         ([MISSING, TAKEN, LOCATED], ["describe", "declare", "describe"], False),
+        ([MISSING, RACED, LOCATED], ["describe", "declare", "describe"], False),
     ],
 )
 def test_create_table_asks_once_whether_name_exists(answers, operations, is_new):

@@ -303,7 +303,12 @@ class RegisteredNamespace(CatalogNamespace):
         if files is not None:
             # The name is removed last, so that an interrupted drop can be repeated.
             drop_table(files)
-        self._deregister(name)
+        try:
+            self._deregister(name)
+        except LanceError:
+            if self._describe(name) is not None:
+                raise
+            # Another client has dropped it since.
 
     def _deregister(self, name: Name) -> None:
         self.catalog.call("deregister_table", self._full_name(name))
@@ -338,7 +343,7 @@ class RegisteredNamespace(CatalogNamespace):
                 return None
             if not _is_among(name[-1], tables):
                 return None
-            raise
+        return self.catalog.describe_table(name)  # another client may have added it since
 
     def _exists(self, namespace: Name) -> bool:
         """Return whether a namespace is listed, or has listed children."""

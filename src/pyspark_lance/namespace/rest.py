@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark_lance.errors import (
     NamespaceNotFoundError,
+    StorageError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedFeatureError,
@@ -94,10 +95,12 @@ class RestNamespace(CatalogNamespace):
         )
         try:
             reply = self._ask("TableApi", "declare_table", name, request)
-        except TableAlreadyExistsError:
-            # Another client has declared it since.
-            reply = self.catalog.describe_table(name)
-            return Declared(self._table(name, reply), is_new=False)
+        except (TableAlreadyExistsError, StorageError):
+            # Another client may have declared it since; servers report that by several codes.
+            known = self.locate(name)
+            if known is None:
+                raise
+            return Declared(known, is_new=False)
         return Declared(self._table(name, reply), is_new=True)
 
     def drop_table(self, name: Name) -> bool:

@@ -18,6 +18,7 @@ import org.pysparklance.catalog.TableDefinition;
 import org.pysparklance.compat.CallStack;
 import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
+import org.pysparklance.python.LanceException;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.Responses;
@@ -145,13 +146,13 @@ public class LanceCatalog
   }
 
   @Override public Table createTable(Identifier ident, TableInfo table)
-      throws NoSuchNamespaceException {
+      throws NoSuchNamespaceException, TableAlreadyExistsException {
     return createTable(ident, TableDefinition.of(table));
   }
 
   /** Since Spark 4.3; older releases never call it. */
   public Table createTableLike(Identifier ident, TableInfo table, Table source)
-      throws NoSuchNamespaceException {
+      throws NoSuchNamespaceException, TableAlreadyExistsException {
     return createTable(ident, TableDefinition.like(table, source));
   }
 
@@ -173,7 +174,7 @@ public class LanceCatalog
   // Spark 4.0 calls these four.
 
   @Override public Table createTable(Identifier ident, Column[] columns, Transform[] partitions,
-      Map<String, String> properties) throws NoSuchNamespaceException {
+      Map<String, String> properties) throws NoSuchNamespaceException, TableAlreadyExistsException {
     return createTable(ident, TableDefinition.of(columns, partitions, properties));
   }
 
@@ -193,12 +194,16 @@ public class LanceCatalog
   }
 
   private Table createTable(Identifier ident, TableDefinition table)
-      throws NoSuchNamespaceException {
+      throws NoSuchNamespaceException, TableAlreadyExistsException {
     StagedLanceTable created = stage(ident, table, false);
     try {
       created.commitStagedChanges();
     } catch (Exception error) {  // those of Scala are none of the kinds that Java declares
       created.abortStagedChanges();
+      // Another client was faster: Spark ignores that for IF NOT EXISTS.
+      if (error instanceof LanceException failed && failed.isTableExists() && tableExists(ident)) {
+        throw new TableAlreadyExistsException(ident);
+      }
       throw error;
     }
     return created;

@@ -15,19 +15,23 @@ public final class LanceException extends AnalysisException {
   private static final String CONDITION = "PYTHON_DATA_SOURCE_ERROR";
   private static final String STORAGE = "LANCE_STORAGE";
 
+  private static final String TABLE_EXISTS = "LANCE_TABLE_ALREADY_EXISTS";
+
+  private final String code;
   private final String retries;
 
-  private LanceException(String message, String retries) {
+  private LanceException(String code, String message, String retries) {
     super(message, Option.empty(), Option.empty(), Option.empty(), Option.apply(CONDITION),
         Map$.MODULE$.from(CollectionConverters.asScala(
             Map.of("action", "use", "type", "lance", "msg", message))), new QueryContext[0]);
+    this.code = code;
     this.retries = retries;
   }
 
   /** The error of a response. */
   static LanceException of(JsonNode error) {
-    return new LanceException(
-        error.path("message").asText(), error.path("retries").asText(null));
+    return new LanceException(error.path("code").asText(), error.path("message").asText(),
+        error.path("retries").asText(null));
   }
 
   /** The process ended while it served a request. */
@@ -49,7 +53,7 @@ public final class LanceException extends AnalysisException {
   }
 
   private static LanceException storage(String problem, String hint) {
-    return new LanceException("[" + STORAGE + "] " + problem + "\n  hint: " + hint, null);
+    return new LanceException(STORAGE, "[" + STORAGE + "] " + problem + "\n  hint: " + hint, null);
   }
 
   /** Throws this without declaring it. */
@@ -62,6 +66,9 @@ public final class LanceException extends AnalysisException {
 
   @SuppressWarnings("unchecked")
   private static <E extends Throwable> E unchecked(Throwable error) throws E { throw (E) error; }
+
+  /** Whether a table that was to be created exists. */
+  public boolean isTableExists() { return code.equals(TABLE_EXISTS); }
 
   /** The retry state of a statement after a conflict; null if it must not run again. */
   public String retries() { return retries; }
