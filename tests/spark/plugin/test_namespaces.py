@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import lance
 import lance.namespace as lance_namespace
@@ -75,6 +77,35 @@ def test_namespaces_are_created_described_listed_and_dropped(names):
     names.sql("DROP NAMESPACE names.eu CASCADE")
     names.sql("DROP NAMESPACE IF EXISTS names.eu")
     assert sql(names, "SHOW NAMESPACES IN names") == [("main",)]
+
+
+def test_one_of_concurrent_creations_wins(names):
+    def outcomes(statement):
+        """Run it for the numbers 0 to 3 at once; the message of each error, or ''."""
+        barrier = threading.Barrier(4)
+
+        def run(number):
+            barrier.wait()
+            try:
+                names.sql(statement.format(number))
+            except AnalysisException as error:
+                return str(error)
+            return ""
+
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(run, range(4)))
+
+    errors = outcomes("CREATE TABLE names.raced AS SELECT {} AS k FROM range(3)")
+    assert sorted(bool(error) for error in errors) == [False, True, True, True]
+    assert all("ALREADY_EXISTS" in error for error in errors if error)
+    assert sql(names, "SELECT k FROM names.raced") == [(errors.index(""),)] * 3
+    assert outcomes("CREATE TABLE IF NOT EXISTS names.once (id INT)") == [""] * 4
+    errors = outcomes("CREATE TABLE names.plain (id INT)")
+    assert sorted("TABLE_OR_VIEW_ALREADY_EXISTS" in error for error in errors) == [
+        False, True, True, True,
+    ]  # fmt: skip
+    for table in ("raced", "once", "plain"):
+        names.sql(f"DROP TABLE names.{table}")
 
 
 @needs("column defaults of V2 tables in writes by name")
