@@ -206,6 +206,25 @@ def test_unreadable_file_is_reported(path):
     assert [one.path for one in result.files] == ["data/cut.lance"]  # by its bytes
 
 
+def test_missing_files_of_versions_are_reported(path):
+    write_table(path, people())
+    lance.dataset(path).create_scalar_index("id", "BTREE")
+    lance.dataset(path).create_branch("trial")
+    write_table(f"{path}/tree/trial", people(100))
+    assert not find_value(Table(path), "id", [42]).notSearched
+    gone = [*Path(path, "data").iterdir(), *Path(path, "tree/trial/data").iterdir()]
+    for file in gone:
+        file.unlink()
+    (index,) = Path(path, "_indices").iterdir()
+    shutil.rmtree(index)
+    result = find_value(Table(path), "id", [42])
+    wanted = {str(one.relative_to(path)) for one in [*gone, index]}
+    assert (result.isFound, set(result.notSearched)) == (False, wanted)
+    assert all("missing" in why for why in result.notSearched.values())
+    # Of an index on another column there is nothing to search.
+    assert str(index.relative_to(path)) not in find_value(Table(path), "email", ["x"]).notSearched
+
+
 def test_files_outside_of_the_folder_are_reported(path, tmp_path):
     write_table(path, people())
     lance.dataset(path).shallow_clone(str(tmp_path / "clone"), 1)

@@ -54,6 +54,7 @@ _WITHOUT_VALUES = frozenset(
 # Shorter texts are in many files by chance.
 _MIN_BYTES = 4
 _PARTS_ONLY = "it holds hashes or parts of values, which are not compared"
+_MISSING = "it is missing, although a version refers to it"
 _WORDS_ONLY = "it holds the words of texts; only a value of one word is compared"
 
 
@@ -119,13 +120,14 @@ def find_value(table: Table, column: str, values: Sequence[object]) -> FindValue
     wanted.check(known.types(), column)
     search = _Search(store, TableFiles(main, known.base_paths).opened(), known, wanted)
     counts = {info.path: search.count(info) for info in listed}
+    missing = known.missing(store, listed)
     found = {path: count for path, count in counts.items() if count is None or count > 0}
     users = _users(store, set(found)) if found else {}
     files = tuple(
         FileWithValue(path, _kind_of(path), count, *users.get(path, ((), ())))
         for path, count in sorted(found.items())
     )
-    return FindValueResult(files, {**known.outside, **search.not_searched}, len(listed))
+    return FindValueResult(files, {**known.outside, **missing, **search.not_searched}, len(listed))
 
 
 def _all_manifests(store: ObjectStore) -> Iterator[ManifestFile]:
@@ -153,6 +155,8 @@ class _SearchedFile:
     indexed: dict[str, set[int]] = field(default_factory=dict)  # Folder of an index -> field ids.
     base_paths: tuple[Any, ...] = ()
     outside: dict[str, str] = field(default_factory=dict)
+    referenced: set[str] = field(default_factory=set)  # Data files below the folder.
+    index_folders: dict[str, str] = field(default_factory=dict)  # Below the folder, by id.
     mentions: set[str] = field(default_factory=set)  # Manifests whose transactions name a value.
 
     @classmethod
@@ -171,11 +175,7 @@ class _SearchedFile:
             if path:
                 known.columns[path[-1].id] = path
                 known.ids_below.update(part.id for part in path[-1].walk())
-            for fragment in manifest.fragments:
-                for one in fragment.files:
-                    known.described.setdefault(data_path(one.path), set()).add(one)
-            for index in file.indices:
-                known.indexed.setdefault(str(index.uuid), set()).update(index.fields)
+            known._note_files(file)
             transaction = file.transaction()
             if transaction is not None and wanted.is_in_texts(transaction):
                 known.mentions.add(file.location.path)
@@ -192,6 +192,35 @@ class _SearchedFile:
                 f"no version has a column {name!r}", table.uri, name_hint(name, top)
             )
         return known
+
+    def _note_files(self, file: ManifestFile) -> None:
+        """Remember the data files and indices of a version."""
+        line = _line_of(file.location.path)
+        for fragment in file.manifest.fragments:
+            for one in fragment.files:
+                self.described.setdefault(data_path(one.path), set()).add(one)
+                if one.base_id is None:
+                    self.referenced.add(line + data_path(one.path))
+        for index in file.indices:
+            self.indexed.setdefault(str(index.uuid), set()).update(index.fields)
+            if index.base_id is None:
+                self.index_folders[str(index.uuid)] = f"{line}{INDICES}/{index.uuid}"
+
+    def missing(self, store: ObjectStore, listed: Sequence[ObjectInfo]) -> dict[str, str]:
+        """Return the files that versions refer to and that do not exist -> that they are missing.
+
+        Files that were written since the listing exist.
+        """
+        known = {info.path for info in listed}
+        folders = {path.rpartition("/")[0] for path in known}
+        indices = [
+            folder
+            for uuid, folder in self.index_folders.items()
+            if folder not in folders and self.indexed[uuid] & self.ids_below
+        ]
+        files = [path for path in self.referenced - known if not store.exists(path)]
+        gone = [folder for folder in indices if not any(store.list(folder))]
+        return dict.fromkeys(sorted(files + gone), _MISSING)
 
     def types(self) -> set[pa.DataType]:
         """Return the types of the values in the column and below."""
