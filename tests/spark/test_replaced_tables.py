@@ -6,6 +6,7 @@ import shutil
 from functools import partial
 
 import pytest
+from table_access import append
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import LanceError, TableReplacedError, error_in
@@ -58,7 +59,22 @@ def test_frame_of_replaced_table_is_refused(spark, path, versions):
     recreate(spark, path, versions)
     for one in (frame, old, feed, near):
         refuses(one.collect, "create a new DataFrame")
+        refuses(one.count, "create a new DataFrame")
     assert ids(read(spark, path)) == list(range(100, 100 + versions))
+
+
+def test_count_of_view_needs_its_table(spark, path):
+    """Metadata of the analyzed version have the count, as long as there is the table."""
+    read(spark, path).createOrReplaceTempView("pinned")
+    count = "SELECT count(*), count(*) AS again FROM pinned"
+    assert spark.sql(count).first() == (3, 3)
+    shutil.rmtree(path)
+    for _ in range(2):  # not by Spark, which would refresh the view
+        append(path, 100)
+    refuses(lambda: spark.sql(count).collect(), "create a new DataFrame")
+    shutil.rmtree(path)
+    with pytest.raises(Exception, match="LANCE_TABLE_NOT_FOUND|LANCE_VERSION_NOT_FOUND"):
+        spark.sql(count).collect()
 
 
 def test_frame_keeps_version_after_overwrite_of_same_table(spark, path, session_kind):

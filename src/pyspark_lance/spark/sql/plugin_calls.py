@@ -488,10 +488,12 @@ def _as_json(value: pa.Scalar) -> Any:
 
 
 def counts(request: CountsRequest) -> CountsResponse:
-    """Count the matching rows, by value if a column is given; empty if no index has them."""
+    """Count the rows, by value if a column is given; empty if neither metadata nor an index can."""
+    _, snapshot = _open(request)
+    if request.column is None and request.filter is None:
+        return CountsResponse(rows=[[None, snapshot.num_rows()]])
     from pyspark_lance.table.scan.index_only_aggregates import count_where, value_counts
 
-    _, snapshot = _open(request)
     predicate = request.pushed.predicate(predicate_schema(snapshot.schema))
     if request.column is None and predicate is not None:
         name = next(iter(columns_of(predicate)), "")

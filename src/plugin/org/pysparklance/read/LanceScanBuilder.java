@@ -162,7 +162,8 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   /** The value of an aggregate over all rows; null if it takes a scan. */
   private JsonNode storedValue(AggregateFunc function) {
     if (function instanceof CountStar) {
-      return JsonNodeFactory.instance.numberNode(table.rows());
+      // The description has the number, too, but the table may have been replaced since.
+      return Python.counts(request(), null).get(0).get(1);
     }
     boolean isCount = function instanceof Count count && !count.isDistinct();
     boolean isBound = function instanceof Min || function instanceof Max;
