@@ -453,7 +453,9 @@ def test_show_create_table_recreates_types(plugin, name, path, is_external):
     location = f"LOCATION '{path}'" if is_external else ""
     plugin.sql(
         f"CREATE TABLE {name} (id INT NOT NULL, c CHAR(3), t VARCHAR(5) DEFAULT 'x', "
-        "v ARRAY<FLOAT>, h FLOAT, j STRING, b BINARY, s STRUCT<a: INT NOT NULL>) "
+        "v ARRAY<FLOAT>, h FLOAT, j STRING, b BINARY, "
+        "s STRUCT<a: INT NOT NULL COMMENT 'inner', l: ARRAY<STRUCT<c: INT COMMENT 'deep'>>>, "
+        "m MAP<STRING, STRUCT<x: INT COMMENT 'value'>>) "
         f"USING lance {location} TBLPROPERTIES (fileFormatVersion = '2.2', "
         "enableStableRowIds = 'false', `v.fixed_size_list` = 2, `v.float16` = 'true', "
         "`h.float16` = 'true', `j.json` = 'true', `b.blob` = 'true', "
@@ -462,6 +464,7 @@ def test_show_create_table_recreates_types(plugin, name, path, is_external):
     where = LanceTable.forName(plugin, name).detail().first().location
     before = lance.dataset(where).schema
     text = plugin.sql(f"SHOW CREATE TABLE {name}").first()[0]
+    assert all(f"COMMENT '{one}'" in text for one in ("inner", "deep", "value"))
     shown = dict(sql(plugin, f"SHOW TBLPROPERTIES {name}"))
     assert shown == {"team": "web"}
     plugin.sql(f"DROP TABLE {name}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -150,16 +151,18 @@ def declared_schema(schema: LanceSchema) -> StructType:
 
 def _declared_field(field: Field) -> StructField:
     seen = spark_field(field)
-    metadata = dict(seen.metadata or {})
-    comment = declared_text(field.metadata, COMMENT_KEY)
-    if comment:
-        metadata[COMMENT_KEY] = comment
+    metadata = _with_comment(seen.metadata, field)
     default = declared_text(field.metadata, DEFAULT_KEY)
     if default is not None:
         # Existing rows are null, as a default that is added later only applies to new rows.
         metadata |= {_CURRENT_DEFAULT: default, _EXISTS_DEFAULT: "NULL"}
     kind = _declared_type(field, seen.dataType)
     return StructField(field.name, kind, field.nullable, metadata)
+
+
+def _with_comment(metadata: dict[str, Any] | None, field: Field) -> dict[str, Any]:
+    comment = declared_text(field.metadata, COMMENT_KEY)
+    return {**(metadata or {}), **({COMMENT_KEY: comment} if comment else {})}
 
 
 def _declared_type(field: Field, seen: DataType) -> DataType:
@@ -174,7 +177,7 @@ def _declared_type(field: Field, seen: DataType) -> DataType:
                     column.name,
                     _declared_type(child, column.dataType),
                     child.nullable,
-                    column.metadata,
+                    _with_comment(column.metadata, child),
                 )
                 for column, child in pairs
             ]
