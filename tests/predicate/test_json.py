@@ -75,6 +75,16 @@ def test_json_tree_equals_parsed_text(tree, text):
     assert predicate_from_json(json.dumps(tree), SCHEMA) == parse_predicate(text, SCHEMA)
 
 
+def test_same_json_condition_is_parsed_once():
+    """Planning one scan asks for its condition several times; a long list takes a while to parse."""
+    text = json.dumps(op("IS_NULL", column("id")))
+    first = predicate_from_json(text, SCHEMA)
+    again = json.dumps(json.loads(text))
+    assert predicate_from_json(again, pa.schema(list(SCHEMA))) is first
+    other = predicate_from_json(text, pa.schema([("id", pa.string())]))
+    assert other != first
+
+
 def test_json_columns_match_exact_case_first():
     members = pa.struct({"b": pa.int32(), "B": pa.string()})
     schema = pa.schema({"a": pa.int32(), "A": pa.string(), "bB": pa.int32(), "st": members})

@@ -21,6 +21,7 @@ import binascii
 import decimal
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,12 @@ _MAX_DEPTH = 100
 
 def predicate_from_json(text: str, schema: pa.Schema, *, time_zone: str = "UTC") -> Predicate:
     """Parse the condition in a JSON text."""
+    return _parse(text, schema, time_zone)
+
+
+# Planning a scan needs its condition several times; those of long lists take memory.
+@lru_cache(maxsize=2)
+def _parse(text: str, schema: pa.Schema, time_zone: str) -> Predicate:
     try:
         tree = json.loads(text)
         # Half of a surrogate pair is valid in JSON only.
