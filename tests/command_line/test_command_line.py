@@ -100,8 +100,8 @@ def test_find_value_returns_exit_code(capsys, path):
     ]
     text = run(capsys, "find", path, "--column", "id", "--value", 3, "--value", 4, code=1)
     assert text.splitlines()[0].split()[:3] == ["path", "kind", "num_values"]
-    assert "3 hold a value, 0 not searched completely" in text
-    assert "0 hold" in run(capsys, "find", path, "--column", "id", "--value", 777)
+    assert "3 with a value, 0 not searched completely" in text
+    assert "0 with a value" in run(capsys, "find", path, "--column", "id", "--value", 777)
     lance.dataset(path).create_scalar_index("id", "BLOOMFILTER")
     found = as_json(capsys, "find", path, "--column", "id", "--value", 777)
     assert {one["kind"] for one in found} == {"not searched"}
@@ -110,11 +110,12 @@ def test_find_value_returns_exit_code(capsys, path):
 
 
 def test_verify_returns_exit_code(capsys, path):
-    assert "0 errors, 0 warnings" in run(capsys, "verify", path, "--read-data")
+    text = run(capsys, "verify", path, "--read-data")
+    assert "version 5: 4 fragments, 4 files, 29 rows; 0 errors, 0 warnings" in text
     next(Path(path, "data").iterdir()).unlink()
     (finding,) = as_json(capsys, "verify", path, code=1)
     assert (finding["kind"], finding["severity"]) == ("missing_data_file", "error")
-    assert "1 errors" in run(capsys, "verify", path, code=1)
+    assert "; 1 error, 0 warnings" in run(capsys, "verify", path, code=1)
 
 
 def test_verify_of_missing_version_names_existing_ones(capsys, path, tmp_path):

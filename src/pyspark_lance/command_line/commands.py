@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pyspark_lance.command_line.output import Output, Progress
+from pyspark_lance.command_line.output import Output, Progress, counted
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.plain_values import python_rows
@@ -87,9 +87,10 @@ def show_verification(table: Table, given: argparse.Namespace, output: Output) -
         {**asdict(finding), "severity": finding.severity.value} for finding in result.findings
     )
     output.note(
-        f"version {result.version}: {result.numFragments} fragments, {result.numFiles} files, "
-        f"{result.numRows} rows; {len(result.errors)} errors, "
-        f"{len(result.findings) - len(result.errors)} warnings"
+        f"version {result.version}: {counted(result.numFragments, 'fragment')}, "
+        f"{counted(result.numFiles, 'file')}, {counted(result.numRows, 'row')}; "
+        f"{counted(len(result.errors), 'error')}, "
+        f"{counted(len(result.findings) - len(result.errors), 'warning')}"
     )
     if result.basePaths:
         output.note(f"it has files outside of its folder, in {', '.join(result.basePaths)}")
@@ -110,8 +111,9 @@ def show_files_with_value(table: Table, given: argparse.Namespace, output: Outpu
     output.rows(rows)
     count = sum(file.numValues or 0 for file in result.files)
     output.note(
-        f"{result.numFiles} files searched: {len(result.files)} hold a value, "
-        f"{len(result.notSearched)} not searched completely; {count} values in columns and indices"
+        f"{counted(result.numFiles, 'file')} searched: {len(result.files)} with a value, "
+        f"{len(result.notSearched)} not searched completely; "
+        f"{counted(count, 'value')} in columns and indices"
     )
     return FOUND_VALUES if result.isFound else 0
 

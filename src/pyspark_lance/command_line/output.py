@@ -107,6 +107,11 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 file", "2 files"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def prepare_streams() -> None:
     """Let commands print any text to the standard streams, and to none if they are closed."""
     for name in ("stdout", "stderr"):
