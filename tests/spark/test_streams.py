@@ -279,6 +279,7 @@ def test_progress_shows_versions_behind(spark, source, tmp_path):
         for one in (first, second)
     ]
     assert offsets == [(2, 4), (4, 4)]
+    assert first["sources"][0]["description"] == f"lance {source}"
 
 
 @pytest.mark.slow

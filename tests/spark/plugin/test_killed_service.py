@@ -193,7 +193,7 @@ def test_python_without_package_is_named(path, tmp_path):
     out, _ = run_command(*command, sys.executable, "-c", LACKING, path, other)
     assert out.startswith("[LANCE_STORAGE] no Python of the driver can plan reads and writes")
     assert f"{other}: " in out and "No module named" in out
-    assert "hint: pip install pyspark-lance for the Python that" in out
+    assert "hint: activate the environment that has pyspark-lance" in out
 
 
 PYTHONS = """

@@ -49,7 +49,8 @@ public final class LanceException extends AnalysisException {
   static LanceException notStarted(List<String> failures) {
     return storage("no Python of the driver can plan reads and writes of Lance tables: "
         + String.join("; ", failures),
-        "pip install pyspark-lance for the Python that PYSPARK_PYTHON or spark.pyspark.python names");
+        "activate the environment that has pyspark-lance before you start Spark, or set "
+            + "PYSPARK_PYTHON to its Python, which is sys.executable in a notebook");
   }
 
   private static LanceException storage(String problem, String hint) {

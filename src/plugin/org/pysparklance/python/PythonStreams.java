@@ -19,9 +19,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public final class PythonStreams {
   private PythonStreams() {}
 
-  public static MicroBatchStream read(
-      CaseInsensitiveStringMap options, StructType columns, String checkpoint) {
-    return RestartableStream.of(withSessionSettings(options), readOptions ->
+  /** {@code title}: what the progress of queries calls the table. */
+  public static MicroBatchStream read(CaseInsensitiveStringMap options, StructType columns,
+      String checkpoint, String title) {
+    return RestartableStream.of(title, withSessionSettings(options), readOptions ->
         ((SupportsRead) table(columns, readOptions)).newScanBuilder(readOptions).build()
             .toMicroBatchStream(checkpoint));
   }

@@ -13,14 +13,17 @@ import org.slf4j.LoggerFactory;
  * next call. Offsets come with every call, so a process knows nothing that is lost.
  */
 class RestartableStream implements MicroBatchStream, AcceptsLatestSeenOffset {
+  private final String title;
   private final CaseInsensitiveStringMap options;
   private final Function<CaseInsensitiveStringMap, MicroBatchStream> start;
   private CaseInsensitiveStringMap startOptions;
   private MicroBatchStream python;
   private boolean isStopped;
 
-  private RestartableStream(CaseInsensitiveStringMap options, CaseInsensitiveStringMap startOptions,
-      MicroBatchStream python, Function<CaseInsensitiveStringMap, MicroBatchStream> start) {
+  private RestartableStream(String title, CaseInsensitiveStringMap options,
+      CaseInsensitiveStringMap startOptions, MicroBatchStream python,
+      Function<CaseInsensitiveStringMap, MicroBatchStream> start) {
+    this.title = title;
     this.options = options;
     this.startOptions = startOptions;
     this.python = python;
@@ -28,13 +31,13 @@ class RestartableStream implements MicroBatchStream, AcceptsLatestSeenOffset {
   }
 
   /** @param start starts the process of a stream with these options */
-  static MicroBatchStream of(CaseInsensitiveStringMap options,
+  static MicroBatchStream of(String title, CaseInsensitiveStringMap options,
       Function<CaseInsensitiveStringMap, MicroBatchStream> start) {
     CaseInsensitiveStringMap startOptions = HadoopSettings.addTo(options);
     MicroBatchStream python = start.apply(startOptions);
     return python instanceof SupportsTriggerAvailableNow
-        ? new Limited(options, startOptions, python, start)
-        : new RestartableStream(options, startOptions, python, start);
+        ? new Limited(title, options, startOptions, python, start)
+        : new RestartableStream(title, options, startOptions, python, start);
   }
 
   /** Returns the stream with the current settings; starts a new process if they have changed. */
@@ -82,16 +85,17 @@ class RestartableStream implements MicroBatchStream, AcceptsLatestSeenOffset {
     python.stop();
   }
 
-  @Override public String toString() { return python.toString(); }
+  /** What the progress of a query calls its source, and its errors. */
+  @Override public String toString() { return "lance " + title; }
 
   /** A stream whose batches have limits, since Spark 4.2. */
   private static final class Limited extends RestartableStream
       implements SupportsTriggerAvailableNow {
     private boolean endsAtNewest;
 
-    Limited(CaseInsensitiveStringMap options, CaseInsensitiveStringMap startOptions,
+    Limited(String title, CaseInsensitiveStringMap options, CaseInsensitiveStringMap startOptions,
         MicroBatchStream python, Function<CaseInsensitiveStringMap, MicroBatchStream> start) {
-      super(options, startOptions, python, start);
+      super(title, options, startOptions, python, start);
     }
 
     @Override protected void onRestarted(MicroBatchStream restarted) {

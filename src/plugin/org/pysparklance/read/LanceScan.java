@@ -222,7 +222,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   /** A stream continues with every new version, so no version is pinned. */
   @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
     isStream = true;
-    return PythonStreams.read(options, columns, checkpoint);
+    return PythonStreams.read(options, columns, checkpoint, table.root());
   }
 
   @Override public CustomMetric[] supportedCustomMetrics() {
