@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def spark_log(plugin):
-    """What Spark logs while a test runs, at level INFO for the package."""
+    """What Spark logs while a test runs: the package at level INFO, and failed writes."""
     jvm = plugin._jvm
     core = jvm.org.apache.logging.log4j.core
     writer = jvm.java.io.StringWriter()
@@ -21,9 +21,12 @@ def spark_log(plugin):
     level = jvm.org.apache.logging.log4j.Level
     root = jvm.org.apache.logging.log4j.LogManager.getRootLogger()
     root.addAppender(appender)
+    writes = "org.apache.spark.sql.execution.datasources.v2"
     core.config.Configurator.setLevel("pyspark_lance", level.INFO)
+    core.config.Configurator.setLevel(writes, level.ERROR)
     yield writer.toString
     core.config.Configurator.setLevel("pyspark_lance", level.OFF)
+    core.config.Configurator.setLevel(writes, level.OFF)
     root.removeAppender(appender)
 
 
@@ -60,6 +63,19 @@ def test_stages_of_procedures_are_logged_and_described(plugin, spark_log, tmp_pa
         assert context.getLocalProperty("spark.job.description") == "nightly"
     finally:
         context.setLocalProperty("spark.job.description", None)
+
+
+def test_log_of_failed_write_names_its_table(plugin, spark_log, tmp_path):
+    path = str(tmp_path / "t")
+    plugin.range(3).write.format("lance").save(path)
+    failing = "id / assert_true(id < 3) IS NULL"
+    with pytest.raises(Exception, match="is not true"):
+        plugin.range(5).where(failing).write.format("lance").mode("append").save(path)
+    lines = [line for line in spark_log().splitlines() if "Data source write support" in line]
+    assert [line.partition("support ")[2] for line in lines] == [
+        f"lance.`{path}` is aborting.",
+        f"lance.`{path}` aborted.",
+    ]
 
 
 def test_jobs_of_saves_are_named_by_caller(plugin, tmp_path):

@@ -151,6 +151,8 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
     @Override public void abort(long batch, WriterCommitMessage[] messages) {
       python.abort(batch, messages);
     }
+
+    @Override public String toString() { return table.name(); }
   }
 
   static class Batch implements BatchWrite {
@@ -176,5 +178,8 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
     @Override public void abort(WriterCommitMessage[] messages) {
       python.abort(RowWriter.pythonMessages(messages));
     }
+
+    /** As Spark's log names a write that fails. */
+    @Override public String toString() { return table.name(); }
   }
 }

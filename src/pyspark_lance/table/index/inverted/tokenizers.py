@@ -111,10 +111,10 @@ def stemmer(language: str) -> Callable[[str], str]:
         version = importlib.metadata.version("snowballstemmer")
         # By its module: the package itself prefers PyStemmer, of whatever version.
         module = importlib.import_module(f"snowballstemmer.{name}_stemmer")
-    except ImportError as error:
+    except ImportError:
         raise UnsupportedFeatureError(
             f"stems of {language} need the package snowballstemmer", hint=hint
-        ) from error
+        ) from None
     if tuple(map(int, version.split(".")[:2])) < _MIN_SNOWBALL:
         raise UnsupportedFeatureError(
             f"snowballstemmer {version} has other stems than Lance, which uses Snowball 3.1",
