@@ -232,3 +232,15 @@ def test_constraints_cannot_be_added_or_dropped_later(plugin, path, table, chang
     with pytest.raises(Exception, match=rf"FEATURE\] Lance tables have no {what}"):
         plugin.sql(f"ALTER TABLE {table} {change}")
     assert lance.dataset(path).version == 2
+
+
+def test_change_feed_of_name_is_refused(plugin, tmp_path):
+    """Spark has its columns before the options, so the feed would lack those of changes."""
+    path = str(tmp_path / "t")
+    plugin.range(3).write.format("lance").save(path)
+    feed = plugin.read.option("startingVersion", 1).option("readChangeFeed", "true")
+    with pytest.raises(Exception, match=r"(?s)needs the path of a table.*forName\(spark"):
+        feed.table(f"lance.`{path}`").collect()
+    assert "_change_type" in feed.format("lance").load(path).columns
+    off = plugin.read.option("readChangeFeed", "false").table(f"lance.`{path}`")
+    assert off.count() == 3

@@ -143,6 +143,14 @@ public class LanceTable
 
   @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap scanOptions) {
     CaseInsensitiveStringMap all = Options.merge(options, scanOptions);
+    if (Options.isChangeFeed(all) && !Options.isChangeFeed(options)) {
+      throw new UnsupportedOperationException(
+          "[LANCE_UNSUPPORTED_FEATURE] readChangeFeed needs the path of a table: for its name, "
+              + "Spark has resolved the columns already, without those of the change feed\n  at: "
+              + name() + "\n  hint: format(\"lance\").option(\"readChangeFeed\", \"true\").load(path); "
+              + "or by name LanceTable.forName(spark, name).changes(1), and since Spark 4.2 "
+              + "spark.read.changes(name) or spark.readStream.changes(name)");
+    }
     Description found = all.equals(options) ? loadNewest() : Python.describe(all);
     return found != null ? new LanceScanBuilder(found, pruneToSchema(read(found)), all)
         : () -> new LanceScan.LocalRows(schema, new InternalRow[0], "lance, no rows yet");

@@ -16,6 +16,7 @@ public final class Options {
   public static final String OF_VIEW = "_lance.of_view";
   /** Set for a write that creates its table, or fails if there is one. */
   public static final String CREATE = "_lance.create";
+  private static final List<String> CHANGE_FEED = List.of("readChangeFeed", "readChangeData");
   public static final List<String> TIME_TRAVEL = List.of(
       "version", "versionAsOf", "timestampAsOf", "tag", "readChangeFeed", "readChangeData");
 
@@ -57,6 +58,11 @@ public final class Options {
   /** Whether options pin a version, which no write changes. */
   public static boolean isTimeTravel(CaseInsensitiveStringMap options) {
     return TIME_TRAVEL.stream().anyMatch(options::containsKey);
+  }
+
+  /** Whether options ask for the change feed, which has more columns than the table. */
+  public static boolean isChangeFeed(CaseInsensitiveStringMap options) {
+    return CHANGE_FEED.stream().anyMatch(name -> options.getBoolean(name, false));
   }
 
   public static boolean isSamePath(String one, String other) {
