@@ -221,7 +221,7 @@ def test_invalid_nearest_calls_are_refused(spark, table):
     wrong = [
         (lambda: table.nearest(vector, k=0), "k, the number"),
         (lambda: table.nearest(vector, metric="manhattan"), "not a vector metric"),
-        (lambda: table.nearest(vector[1:]), "a query has 3 numbers"),
+        (lambda: table.nearest(vector[1:]), "a query has length 3"),
         (lambda: table.nearest([vector, [float("nan")] * WIDTH]), "query 1 holds NaN"),
         (lambda: table.nearest(vector, column="name"), "holds no vectors"),
         (lambda: table.nearest(vector, columns=["nope"]), "nope"),
@@ -235,7 +235,7 @@ def test_invalid_nearest_calls_are_refused(spark, table):
         with pytest.raises(InvalidInputError, match=message):
             call()
     short = spark.createDataFrame([([1.0, 2.0],)], "vec array<float>")
-    with pytest.raises(InvalidInputError, match="a query has 2 numbers"):
+    with pytest.raises(InvalidInputError, match="a query has length 2"):
         table.nearest(short)
 
 
@@ -244,7 +244,7 @@ def test_wrong_query_length_is_reported_by_task(spark, table):
         "CAST(id AS string) AS q", f"array_repeat(1F, IF(id = 500, 3, {WIDTH})) AS vec"
     )
     answer = table.nearest(many, columns=["id"])
-    with pytest.raises(Exception, match=r"\[LANCE_INVALID_INPUT\] a query has 3 numbers"):
+    with pytest.raises(Exception, match=r"\[LANCE_INVALID_INPUT\] a query has length 3"):
         answer.collect()
 
 
@@ -377,7 +377,7 @@ def test_spark_shows_what_the_source_refuses(spark, table, tables_path):
         ('{"key": [1, 2, 3, 4], "use_index": 1}', "use_index that is neither true nor false"),
         ('{"key": [1, 2, 3, 4], "column": 1}', "column that is not a string"),
         ('{"key": [1, 2, 3, 4], "k": 0}', "k, the number of rows to find"),
-        ('{"key": [1, 2, 3]}', "a query has 3 numbers, the vectors of the column 4"),
+        ('{"key": [1, 2, 3]}', "a query has length 3, but the column's vectors have length 4"),
         ('{"key": [1, 2, 3, 4], "metric": "hamming"}', "is not a vector metric"),
         ('{"key": [1, 2, 3, 4], "column": "name"}', "holds no vectors"),
     ],
@@ -393,7 +393,7 @@ ONE = [1.0, 2.0, 3.0, 4.0]
 @pytest.mark.parametrize(
     ("queries", "more", "message"),
     [
-        ([1.0, 2.0, 3.0], {}, "a query has 3 numbers, the vectors of the column 4"),
+        ([1.0, 2.0, 3.0], {}, "a query has length 3, but the column's vectors have length 4"),
         ([ONE, ONE[1:]], {}, "the queries are not vectors"),
         ([], {}, "the queries have the shape|has no vector"),
         ([[]], {}, "the queries have the shape|has no vector"),

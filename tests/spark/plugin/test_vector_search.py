@@ -159,7 +159,7 @@ def test_rabit_index_gives_rows_of_pylance(plugin, tmp_path):
     [
         ("", "vector_search has no table"),
         ("'searched'", "vector_search has no vector: query_vector is one array of numbers"),
-        ("'searched', array(1, 2)", "a query has 2 numbers, the vectors of the column 4"),
+        ("'searched', array(1, 2)", "a query has length 2, but the column's vectors have length 4"),
         ("'searched', array()", "has no vector"),
         ("'searched', array(1, 2, 3, NULL)", "query_vector is one array of numbers without null"),
         ("'searched', array(1, 2, 3, NULL)", r"as in vector_search\('/data/t', array"),

@@ -133,7 +133,7 @@ def check_one_length(vectors: Sequence[Any], width: int) -> None:
     """Reject queries whose length differs from the vectors of the column."""
     if len(vectors) != width:
         raise InvalidInputError(
-            f"a query has {len(vectors)} numbers, the vectors of the column {width}"
+            f"a query has length {len(vectors)}, but the column's vectors have length {width}"
         )
 
 

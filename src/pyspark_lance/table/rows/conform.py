@@ -100,7 +100,7 @@ def _fixed_size_lists(
     lengths = numbers_with_default(size, array.value_lengths())
     unlike = np.flatnonzero(valid & (lengths != size))
     if len(unlike):
-        raise pa.ArrowInvalid(f"a list has {lengths[unlike[0]]} items, not {size}")
+        raise pa.ArrowInvalid(f"the length of a list is {lengths[unlike[0]]}, not {size}")
     items = convert(array.flatten(), target.value_type, "item")
     if array.null_count:
         items = _scatter(items, np.repeat(valid, size))
