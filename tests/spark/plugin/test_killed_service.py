@@ -189,7 +189,10 @@ def test_python_without_package_is_named(path, tmp_path):
     other = tmp_path / "python"
     other.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without installed packages
     other.chmod(0o755)
-    command = ["env", "PATH=/nowhere", f"PYSPARK_PYTHON={other}", f"PYSPARK_DRIVER_PYTHON={other}"]
+    (tmp_path / "python3").symlink_to(other)  # found before others on PATH, which has bash and java
+    searched = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    command = ["env", f"PATH={searched}", f"PYSPARK_PYTHON={other}"]
+    command.append(f"PYSPARK_DRIVER_PYTHON={other}")
     out, _ = run_command(*command, sys.executable, "-c", LACKING, path, other)
     assert out.startswith("[LANCE_STORAGE] no Python of the driver can plan reads and writes")
     assert f"{other}: " in out and "No module named" in out
