@@ -66,8 +66,9 @@ def test_postings_and_positions_equal_texts(tmp_path, options):
         code = found.terms.index(by_number[posting.number])
         own = found.codes == code
         documents = np.unique(found.rows[own])
-        assert posting.documents.tolist() == documents.tolist()
-        assert posting.frequencies.tolist() == [counts[code, row] for row in documents.tolist()]
+        stored, often = posting.decode_all()
+        assert stored.tolist() == documents.tolist()
+        assert often.tolist() == [counts[code, row] for row in documents.tolist()]
         for wanted in (documents, documents[::7], np.array([documents[-1], 10**6])):
             owners, positions = partition.positions(postings[posting.number], wanted)
             here = own & np.isin(found.rows, wanted)

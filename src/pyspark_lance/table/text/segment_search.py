@@ -271,10 +271,10 @@ def _union(postings: Sequence[DecodedPostings], size: int) -> _Numbers:
     """The documents of some tokens, ascending."""
     distinct = list({posting.number: posting for posting in postings}.values())
     if len(distinct) == 1:
-        return distinct[0].documents.astype(np.int64)
-    mask = np.zeros(size, np.bool_)
-    for posting in distinct:
-        mask[posting.documents] = True
+        return distinct[0].decode_all()[0]
+    mask = distinct[0].documents_in(size)
+    for posting in distinct[1:]:
+        mask |= posting.documents_in(size)
     return np.flatnonzero(mask)
 
 
@@ -510,7 +510,7 @@ class ScoredTerm:
     @property
     def is_fast(self) -> bool:
         """Whether frequencies are found in an array of all documents."""
-        return isinstance(self.postings, DecodedPostings) and self.postings.by_document is not None
+        return isinstance(self.postings, DecodedPostings) and self.postings.is_dense
 
     def limits_of(self, documents: _Numbers) -> _Floats:
         """Return the limits of the scores of the token in some documents, by their blocks."""

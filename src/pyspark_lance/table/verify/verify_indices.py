@@ -351,8 +351,9 @@ def _rows_of_partition(
     for first in range(0, len(hashes), _TOKENS_AT_ONCE):
         some = np.arange(first, min(first + _TOKENS_AT_ONCE, len(hashes)))
         for posting in partition.postings(some):
-            own = np.full(len(posting.documents), hashes[posting.number], np.uint64)
-            yield (_token_hashes(own, posting.frequencies), documents.row_ids[posting.documents])
+            of_token, often = posting.decode_all()
+            own = np.full(len(of_token), hashes[posting.number], np.uint64)
+            yield (_token_hashes(own, often), documents.row_ids[of_token])
 
 
 def _token_hashes(token: _Hashes | np.uint64, often: NDArray[np.integer[Any]]) -> _Hashes:

@@ -6,8 +6,9 @@ searched often, decoded, in a few bytes each.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,41 +147,83 @@ class PostingList(_Blocks):
         return np.where(own[indices] == documents, frequencies[indices], 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class DecodedPostings(_Blocks):
-    """The documents of a token, decoded."""
+    """The documents of a token, decoded: ``SparsePostings`` or ``DensePostings``."""
+
+    __slots__ = ()
 
     number: int  # Of the token.
     firsts: _Numbers  # The first document of each block.
-    block_size: int
-    documents: NDArray[np.uint32]  # Ascending.
-    frequencies: NDArray[np.unsignedinteger]  # Of the smallest type that has them.
-    # The frequency in each document of the partition, possibly 0; None for rare tokens.
-    by_document: NDArray[np.unsignedinteger] | None = None
+    is_dense: ClassVar[bool]  # Whether frequencies are found without a search.
 
-    @classmethod
+    @staticmethod
     def of(
-        cls, postings: PostingList, documents: _Numbers, frequencies: _Numbers, num_documents: int
+        postings: PostingList, documents: _Numbers, frequencies: _Numbers, num_documents: int
     ) -> DecodedPostings:
         """Store all documents of a posting list in few bytes.
 
         ``num_documents``: of the partition; more than all of ``documents``.
         """
-        often: NDArray[np.unsignedinteger] = frequencies.astype(
+        own: NDArray[np.unsignedinteger] = frequencies.astype(
             np.min_scalar_type(int(frequencies.max(initial=0)))
         )
-        by_document: NDArray[np.unsignedinteger] | None = None
-        if is_frequent(postings.length, num_documents):
-            by_document = np.zeros(num_documents, often.dtype)
-            by_document[documents] = often
-        return cls(
-            postings.number,
-            postings.firsts,
-            postings.kind.block_size,
-            documents.astype(np.uint32),
-            often,
-            by_document,
-        )
+        size = postings.kind.block_size
+        if not is_frequent(postings.length, num_documents):
+            stored = documents.astype(np.uint32)
+            return SparsePostings(postings.number, postings.firsts, size, stored, own)
+        by_document = np.zeros(num_documents, own.dtype)
+        by_document[documents] = own
+        gaps = np.diff(documents, prepend=0)
+        gaps[::size] = 0
+        gaps = gaps.astype(np.min_scalar_type(int(gaps.max(initial=0))))
+        return DensePostings(postings.number, postings.firsts, size, gaps, by_document)
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Number of documents."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+
+    @abstractmethod
+    def decode(self, blocks: _Numbers) -> tuple[_Numbers, _Numbers]:
+        """Return the documents of some blocks, ascending, and the frequency of the token in each.
+
+        ``blocks``: ascending, none twice.
+        """
+
+    @abstractmethod
+    def decode_all(self) -> tuple[_Numbers, _Numbers]:
+        """Return all documents, and the frequency of the token in each."""
+
+    @abstractmethod
+    def frequencies_in(
+        self, documents: _Numbers, blocks: _Numbers | None = None
+    ) -> NDArray[np.integer]:
+        """Return how often each document has the token, possibly 0."""
+
+    @abstractmethod
+    def documents_in(self, num_documents: int) -> NDArray[np.bool_]:
+        """Return which of the first documents of the partition have the token."""
+
+    @abstractmethod
+    def indices_of(self, documents: _Numbers) -> tuple[_Numbers, NDArray[np.bool_]]:
+        """Return the indices of documents that have the token, and which documents have it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparsePostings(DecodedPostings):
+    """The documents of a token that few have, and the frequency in each."""
+
+    number: int
+    firsts: _Numbers
+    block_size: int
+    documents: NDArray[np.uint32]  # Ascending.
+    frequencies: NDArray[np.unsignedinteger]  # Of the smallest type that has them.
+    is_dense: ClassVar[bool] = False
 
     @property
     def length(self) -> int:
@@ -190,8 +233,7 @@ class DecodedPostings(_Blocks):
     @property
     def nbytes(self) -> int:
         """About how much memory it takes."""
-        dense = 0 if self.by_document is None else self.by_document.nbytes
-        return int(self.documents.nbytes + self.frequencies.nbytes + self.firsts.nbytes + dense)
+        return int(self.documents.nbytes + self.frequencies.nbytes + self.firsts.nbytes)
 
     def decode(self, blocks: _Numbers) -> tuple[_Numbers, _Numbers]:
         """Return the documents of some blocks, ascending, and the frequency of the token in each.
@@ -200,14 +242,11 @@ class DecodedPostings(_Blocks):
         """
         if len(blocks) == len(self.firsts):
             return self.decode_all()
-        full = len(self.documents) // self.block_size
-        packed = blocks[: np.searchsorted(blocks, full)]
-        rest = slice(full * self.block_size if len(packed) < len(blocks) else self.length, None)
-        parts = []
-        for values in (self.documents, self.frequencies):
-            in_blocks = values[: full * self.block_size].reshape(full, self.block_size)
-            parts.append(np.concatenate([in_blocks[packed].ravel(), values[rest]]).astype(np.int64))
-        return parts[0], parts[1]
+        parts = [
+            np.concatenate([one.ravel() for one in _blocks_at(values, self.block_size, blocks)])
+            for values in (self.documents, self.frequencies)
+        ]
+        return parts[0].astype(np.int64), parts[1].astype(np.int64)
 
     def decode_all(self) -> tuple[_Numbers, _Numbers]:
         """Return all documents, and the frequency of the token in each."""
@@ -217,25 +256,104 @@ class DecodedPostings(_Blocks):
         self, documents: _Numbers, blocks: _Numbers | None = None
     ) -> NDArray[np.integer]:
         """Return how often each document has the token, possibly 0."""
-        if self.by_document is not None:
-            return self.by_document[documents]
         indices, is_there = self.indices_of(documents)
         found = np.zeros(len(documents), np.int64)
         found[is_there] = self.frequencies[indices]
         return found
 
+    def documents_in(self, num_documents: int) -> NDArray[np.bool_]:
+        """Return which of the first documents of the partition have the token."""
+        mask = np.zeros(num_documents, np.bool_)
+        mask[self.documents] = True
+        return mask
+
     def indices_of(self, documents: _Numbers) -> tuple[_Numbers, NDArray[np.bool_]]:
         """Return the indices of documents that have the token, and which documents have it."""
         if not self.length:
             return np.empty(0, np.int64), np.zeros(len(documents), np.bool_)
-        if self.by_document is not None:
-            is_there = self.by_document[documents] > 0
-            return self.documents.searchsorted(documents[is_there].astype(np.uint32)), is_there
         wanted = documents.astype(np.uint32)
         indices = np.searchsorted(self.documents, wanted)
         indices[indices == self.length] = 0
         is_there = self.documents[indices] == wanted
         return indices[is_there], is_there
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DensePostings(DecodedPostings):
+    """The frequencies of a token that many documents have, in all documents.
+
+    The documents of a block are not searched for in these, but added up.
+    """
+
+    number: int
+    firsts: _Numbers
+    block_size: int
+    # Of each document to the one before it in its block, 0 for the first.
+    gaps: NDArray[np.unsignedinteger]
+    by_document: NDArray[np.unsignedinteger]  # Possibly 0; of the smallest type that has them.
+    is_dense: ClassVar[bool] = True
+
+    @property
+    def length(self) -> int:
+        """Number of documents."""
+        return len(self.gaps)
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+        return int(self.gaps.nbytes + self.by_document.nbytes + self.firsts.nbytes)
+
+    def decode(self, blocks: _Numbers) -> tuple[_Numbers, _Numbers]:
+        """Return the documents of some blocks, ascending, and the frequency of the token in each.
+
+        ``blocks``: ascending, none twice.
+        """
+        packed, rest = _blocks_at(self.gaps, self.block_size, blocks)
+        documents = np.cumsum(packed, axis=1, dtype=np.int64)
+        documents += self.firsts[blocks[: len(packed)], None]
+        documents = documents.ravel()
+        if len(rest):
+            tail = np.cumsum(rest, dtype=np.int64) + self.firsts[-1]
+            documents = np.concatenate([documents, tail])
+        return documents, self.by_document[documents].astype(np.int64)
+
+    def decode_all(self) -> tuple[_Numbers, _Numbers]:
+        """Return all documents, and the frequency of the token in each."""
+        documents = np.flatnonzero(self.by_document != 0)
+        return documents, self.by_document[documents].astype(np.int64)
+
+    def frequencies_in(
+        self, documents: _Numbers, blocks: _Numbers | None = None
+    ) -> NDArray[np.integer]:
+        """Return how often each document has the token, possibly 0."""
+        return self.by_document[documents]
+
+    def documents_in(self, num_documents: int) -> NDArray[np.bool_]:
+        """Return which of the first documents of the partition have the token."""
+        mask: NDArray[np.bool_] = self.by_document[:num_documents] != 0
+        return mask
+
+    def indices_of(self, documents: _Numbers) -> tuple[_Numbers, NDArray[np.bool_]]:
+        """Return the indices of documents that have the token, and which documents have it."""
+        is_there = self.by_document[documents] != 0
+        wanted = documents[is_there]
+        blocks, of_wanted = np.unique(self.blocks_of(wanted), return_inverse=True)
+        found = self.decode(blocks)[0].searchsorted(wanted)
+        # All blocks before the one of a document are full.
+        return found + (blocks - np.arange(len(blocks)))[of_wanted] * self.block_size, is_there
+
+
+def _blocks_at(
+    values: NDArray[Any], size: int, blocks: _Numbers
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the values of some full blocks, shape (blocks, size), and of the last if it is not.
+
+    ``blocks``: ascending.
+    """
+    full = len(values) // size
+    packed = blocks[: np.searchsorted(blocks, full)]
+    rest = full * size if len(packed) < len(blocks) else len(values)
+    return values[: full * size].reshape(full, size)[packed], values[rest:]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,7 +386,7 @@ class DecodedPositions:
         ``postings``: of the token; ``wanted``: ascending.
         """
         indices, is_there = postings.indices_of(wanted)
-        counts = postings.frequencies[indices].astype(np.int64)
+        counts = postings.frequencies_in(wanted[is_there]).astype(np.int64)
         before = np.cumsum(counts) - counts
         at = np.arange(counts.sum()) + np.repeat(
             self.starts[indices].astype(np.int64) - before, counts

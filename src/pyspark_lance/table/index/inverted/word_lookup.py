@@ -92,8 +92,8 @@ def _rows_with(partition: TextPartition, tokens: list[str], most: int) -> NDArra
         return None
     worthwhile = counts <= max(_FREE_DOCUMENTS, least * _MOST_TIMES)
     postings = partition.postings(numbers[worthwhile])
-    postings.sort(key=lambda posting: len(posting.documents))
-    documents = postings[0].documents.astype(np.int64)
+    postings.sort(key=lambda posting: posting.length)
+    documents, _ = postings[0].decode_all()
     for posting in postings[1:]:
         documents = documents[posting.frequencies_in(documents) > 0]
     return partition.documents(documents).row_ids
