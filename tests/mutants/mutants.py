@@ -3853,7 +3853,7 @@ MUTANTS = (
     Mutant(
         "readers are kept without a limit",
         "table/version/reader_pool.py",
-        "            while self.num_files > self._max_files or self._num_bytes > self._max_bytes:",
+        "            while self._num_files > self._max_files or self._num_bytes > self._max_bytes:",
         "            while False:",
         ("tests/table/version/test_reader_pool.py",),
     ),
@@ -3924,8 +3924,8 @@ MUTANTS = (
     Mutant(
         "fragments are read together in the order of the version",
         "table/nearest/search_plan.py",
-        "_take_together(task, sorted(fragments.items()), by_fragment, readers)",
-        "_take_together(task, list(fragments.items()), by_fragment, readers)",
+        "sorted((one.fragment for one in fetch.every.slices), key=lambda one: one.id)",
+        "[one.fragment for one in fetch.every.slices]",
         ("tests/table/version/test_reader_pool.py",),
     ),
     Mutant(
@@ -3966,9 +3966,23 @@ MUTANTS = (
     Mutant(
         "the last block of decoded postings is left out",
         "table/index/inverted/posting_lists.py",
-        "full * self.block_size if len(packed) < len(blocks) else self.length",
-        "self.length",
+        "full * size if len(packed) < len(blocks) else len(values)",
+        "len(values)",
         ("tests/table/text/test_top_documents.py",),
+    ),
+    Mutant(
+        "positions of a frequent word are found as if its documents before had none",
+        "table/index/inverted/posting_lists.py",
+        "        starts = sums[row] + before.sum(axis=1, dtype=np.int64)",
+        "        starts = sums[row].astype(np.int64)",
+        ("tests/table/text/test_top_documents.py",),
+    ),
+    Mutant(
+        "few rows of one group of files are read for all groups",
+        "table/nearest/search_plan.py",
+        "group[0].id <= one[0].id <= group[-1].id",
+        "group[0].id <= one[0].id",
+        ("tests/table/version/test_reader_pool.py",),
     ),
     # Filters of searches
     Mutant(

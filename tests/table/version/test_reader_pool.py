@@ -18,6 +18,7 @@ from pyspark_lance.errors import MissingFileError
 from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.nearest import search_plan
 from pyspark_lance.table.nearest.search_plan import plan_fetch, read_found
 from pyspark_lance.table.scan.plan_scan import project
 from pyspark_lance.table.version.reader_pool import READER_POOL, ReaderPool
@@ -90,6 +91,26 @@ def opened(path, pool):
         return lent.reader(files, file, lambda: DataFileReader.open(store, at))
 
     return snapshot.files, borrow
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(1, {1}), (2, {1, 2}), (3, {1, 3})])
+def test_files_are_joined_by_groups(path, monkeypatch, most, sizes):
+    monkeypatch.setattr(search_plan, "_MAX_JOINED", most)
+    rng = np.random.default_rng(most)
+    for _ in range(12):
+        numbers = rng.permutation(ROWS)[:12].tolist()
+        assert texts(path, numbers) == [f"{number:09}" for number in numbers]
+    texts(path, [250])
+    found = {len(idle.identities) for idle in READER_POOL._idle.values()}
+    assert found == sizes
+    assert READER_POOL.num_files == sum(len(idle.identities) for idle in READER_POOL._idle.values())
+
+
+def test_tables_of_many_files_are_not_joined(path, monkeypatch):
+    monkeypatch.setattr(search_plan, "_MAX_JOINED_OF_TABLE", 2)
+    for _ in range(3):
+        assert texts(path, [205, 5]) == ["000000205", "000000005"]
+    assert [len(idle.identities) for idle in READER_POOL._idle.values()] == [1, 1]
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])

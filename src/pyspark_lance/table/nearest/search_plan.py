@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -315,8 +315,9 @@ def _row_bytes(snapshot: Snapshot) -> float:
 
 # Rows that are taken from local files one by one.
 _SMALL_ROW_COUNT: Final = 256
-# Fragments of a table whose files are read as one, and their rows.
-_MAX_JOINED: Final = 32
+# Fragments whose files are read as one, those of a table of which some are, and their rows.
+_MAX_JOINED: Final = 64
+_MAX_JOINED_OF_TABLE: Final = 128
 _MAX_JOINED_ROWS: Final = 1 << 31
 
 
@@ -462,11 +463,11 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
     with READER_POOL.acquire() as readers:
         is_local = isinstance(task.files.table.store(), LocalStore)
         if is_local and len(wanted) <= _SMALL_ROW_COUNT:
-            rows = None
-            if fetch.joins_files and len(by_fragment) > 1:
-                rows = _take_together(task, sorted(fragments.items()), by_fragment, readers)
-            if rows is None:
-                rows = join_batches(_take_rows(task, by_fragment, readers))
+            batches = []
+            for several, own in _joined_groups(fetch, by_fragment):
+                together = _take_together(task, several, own, readers) if len(own) > 1 else None
+                batches += _take_rows(task, own, readers) if together is None else [together]
+            rows = join_batches(batches)
         else:
             splits = (
                 ScanSplit(fragment, 0, fragment.physical_rows, OffsetSet.of(offsets))
@@ -485,7 +486,7 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
 
 def can_join_files(task: ScanTask) -> bool:
     """Return whether a few rows of all fragments can be taken by one reader."""
-    if len(task.slices) > _MAX_JOINED or not all(map(is_plain, task.fields)):
+    if len(task.slices) > _MAX_JOINED_OF_TABLE or not all(map(is_plain, task.fields)):
         return False
     fragments = [one.fragment for one in task.slices]
     first = layout_of(fragments[0])
@@ -496,20 +497,44 @@ def can_join_files(task: ScanTask) -> bool:
     )
 
 
+_RowsOfFragment: TypeAlias = tuple[Fragment, NDArray[np.uint32]]
+
+
+def _joined_groups(
+    fetch: LateMaterialization, rows: Sequence[_RowsOfFragment]
+) -> Iterator[tuple[Sequence[Fragment], Sequence[_RowsOfFragment]]]:
+    """Yield fragments whose files may be read as one, and the rows that are wanted of them.
+
+    ``rows``: ascending. All rows are of one group if no files are read as one.
+    """
+    assert fetch.every is not None
+    every = sorted((one.fragment for one in fetch.every.slices), key=lambda one: one.id)
+    if not fetch.joins_files:
+        yield (), rows
+        return
+    size = -(-len(every) // -(-len(every) // _MAX_JOINED))
+    for first in range(0, len(every), size):
+        group = every[first : first + size]
+        own = [one for one in rows if group[0].id <= one[0].id <= group[-1].id]
+        if own:
+            yield group, own
+
+
 def _take_together(
     task: ScanTask,
-    fragments: Sequence[tuple[int, Fragment]],
-    rows: Sequence[tuple[Fragment, NDArray[np.uint32]]],
+    several: Sequence[Fragment],
+    rows: Sequence[_RowsOfFragment],
     readers: AcquiredReaders,
 ) -> pa.RecordBatch | None:
     """Return a few rows of some fragments by one reader of all; None if there is none.
 
     To decode rows of many files together costs little more than to decode those of one.
-    ``fragments``: with their ids, ascending.
+    ``several``: fragments, ascending by their ids; none if their files are not read as one.
     """
-    several = [one for _, one in fragments]
+    if not several:
+        return None
     starts = list(accumulate((one.physical_rows for one in several), initial=0))
-    indices = {number: index for index, (number, _) in enumerate(fragments)}
+    indices = {fragment.id: index for index, fragment in enumerate(several)}
     numbers = [indices[fragment.id] for fragment, _ in rows]
     reader = FragmentReader(
         task.files.opened(),

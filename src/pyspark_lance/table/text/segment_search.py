@@ -21,7 +21,12 @@ from numpy.typing import NDArray
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.table.index.inverted.posting_lists import DecodedPostings, PostingList, Postings
+from pyspark_lance.table.index.inverted.posting_lists import (
+    DecodedPostings,
+    DensePostings,
+    PostingList,
+    Postings,
+)
 from pyspark_lance.table.index.inverted.segments import TextPartition, TextSegment
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer, Tokens
 from pyspark_lance.table.nearest.live_rows import LiveRows, MatchingScan
@@ -510,7 +515,7 @@ class ScoredTerm:
     @property
     def is_fast(self) -> bool:
         """Whether frequencies are found in an array of all documents."""
-        return isinstance(self.postings, DecodedPostings) and self.postings.is_dense
+        return isinstance(self.postings, DensePostings)
 
     def limits_of(self, documents: _Numbers) -> _Floats:
         """Return the limits of the scores of the token in some documents, by their blocks."""

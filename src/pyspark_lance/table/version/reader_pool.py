@@ -22,7 +22,7 @@ from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.table_files import TableFiles
 
 # Each reader of a local file has a map of it, which takes a descriptor.
-_MAX_FILES: Final = 96
+_MAX_FILES: Final = 160
 _MAX_BYTES: Final = 64 << 20
 
 
@@ -151,12 +151,12 @@ class ReaderPool:
         """Drop all idle readers; also usable after a fork, when the lock may be held."""
         self._lock = threading.Lock()
         self._idle: OrderedDict[Hashable, _IdleReader] = OrderedDict()
-        self._num_bytes = 0
+        self._num_files = self._num_bytes = 0
 
     @property
     def num_files(self) -> int:
         """Number of files of idle readers."""
-        return sum(len(idle.identities) for idle in self._idle.values())
+        return self._num_files
 
     @property
     def num_bytes(self) -> int:
@@ -180,7 +180,7 @@ class ReaderPool:
             idle = self._idle.pop(key, None)
             if idle is None:
                 return None
-            self._num_bytes -= idle.num_bytes
+            self._count(idle, -1)
         return idle if idle.is_of(identities) else None
 
     def _keep(
@@ -192,12 +192,16 @@ class ReaderPool:
         with self._lock:
             known = self._idle.pop(key, None)
             if known is not None:
-                self._num_bytes -= known.num_bytes
+                self._count(known, -1)
             self._idle[key] = _IdleReader(reader, identities, num_bytes)
-            self._num_bytes += num_bytes
-            while self.num_files > self._max_files or self._num_bytes > self._max_bytes:
-                _, oldest = self._idle.popitem(last=False)
-                self._num_bytes -= oldest.num_bytes
+            self._count(self._idle[key], 1)
+            while self._num_files > self._max_files or self._num_bytes > self._max_bytes:
+                self._count(self._idle.popitem(last=False)[1], -1)
+
+    def _count(self, idle: _IdleReader, sign: int) -> None:
+        """Count a reader that was added (1) or removed (-1)."""
+        self._num_files += sign * len(idle.identities)
+        self._num_bytes += sign * idle.num_bytes
 
 
 def _identity(store: ObjectStore, path: str, file: DataFile) -> Hashable:

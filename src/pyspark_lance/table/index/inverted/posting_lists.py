@@ -6,9 +6,8 @@ searched often, decoded, in a few bytes each.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,8 @@ from pyspark_lance.table.index.inverted.posting_codec import PostingFormat, deco
 _Numbers = NDArray[np.int64]
 # A token in a larger share of the documents has an array of all of them.
 _FREQUENT_SHARE: Final = 32
+# Documents of such an array whose frequencies are added up in advance.
+_SUM_EVERY: Final = 32
 
 
 def is_frequent(length: int, num_documents: int) -> bool:
@@ -147,83 +148,15 @@ class PostingList(_Blocks):
         return np.where(own[indices] == documents, frequencies[indices], 0)
 
 
-class DecodedPostings(_Blocks):
-    """The documents of a token, decoded: ``SparsePostings`` or ``DensePostings``."""
-
-    __slots__ = ()
+@dataclass(frozen=True, slots=True, eq=False)
+class SparsePostings(_Blocks):
+    """The documents of a token that few have, and the frequency in each."""
 
     number: int  # Of the token.
     firsts: _Numbers  # The first document of each block.
-    is_dense: ClassVar[bool]  # Whether frequencies are found without a search.
-
-    @staticmethod
-    def of(
-        postings: PostingList, documents: _Numbers, frequencies: _Numbers, num_documents: int
-    ) -> DecodedPostings:
-        """Store all documents of a posting list in few bytes.
-
-        ``num_documents``: of the partition; more than all of ``documents``.
-        """
-        own: NDArray[np.unsignedinteger] = frequencies.astype(
-            np.min_scalar_type(int(frequencies.max(initial=0)))
-        )
-        size = postings.kind.block_size
-        if not is_frequent(postings.length, num_documents):
-            stored = documents.astype(np.uint32)
-            return SparsePostings(postings.number, postings.firsts, size, stored, own)
-        by_document = np.zeros(num_documents, own.dtype)
-        by_document[documents] = own
-        gaps = np.diff(documents, prepend=0)
-        gaps[::size] = 0
-        gaps = gaps.astype(np.min_scalar_type(int(gaps.max(initial=0))))
-        return DensePostings(postings.number, postings.firsts, size, gaps, by_document)
-
-    @property
-    @abstractmethod
-    def length(self) -> int:
-        """Number of documents."""
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """About how much memory it takes."""
-
-    @abstractmethod
-    def decode(self, blocks: _Numbers) -> tuple[_Numbers, _Numbers]:
-        """Return the documents of some blocks, ascending, and the frequency of the token in each.
-
-        ``blocks``: ascending, none twice.
-        """
-
-    @abstractmethod
-    def decode_all(self) -> tuple[_Numbers, _Numbers]:
-        """Return all documents, and the frequency of the token in each."""
-
-    @abstractmethod
-    def frequencies_in(
-        self, documents: _Numbers, blocks: _Numbers | None = None
-    ) -> NDArray[np.integer]:
-        """Return how often each document has the token, possibly 0."""
-
-    @abstractmethod
-    def documents_in(self, num_documents: int) -> NDArray[np.bool_]:
-        """Return which of the first documents of the partition have the token."""
-
-    @abstractmethod
-    def indices_of(self, documents: _Numbers) -> tuple[_Numbers, NDArray[np.bool_]]:
-        """Return the indices of documents that have the token, and which documents have it."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SparsePostings(DecodedPostings):
-    """The documents of a token that few have, and the frequency in each."""
-
-    number: int
-    firsts: _Numbers
     block_size: int
     documents: NDArray[np.uint32]  # Ascending.
     frequencies: NDArray[np.unsignedinteger]  # Of the smallest type that has them.
-    is_dense: ClassVar[bool] = False
 
     @property
     def length(self) -> int:
@@ -256,7 +189,7 @@ class SparsePostings(DecodedPostings):
         self, documents: _Numbers, blocks: _Numbers | None = None
     ) -> NDArray[np.integer]:
         """Return how often each document has the token, possibly 0."""
-        indices, is_there = self.indices_of(documents)
+        indices, is_there = self._indices_of(documents)
         found = np.zeros(len(documents), np.int64)
         found[is_there] = self.frequencies[indices]
         return found
@@ -267,7 +200,23 @@ class SparsePostings(DecodedPostings):
         mask[self.documents] = True
         return mask
 
-    def indices_of(self, documents: _Numbers) -> tuple[_Numbers, NDArray[np.bool_]]:
+    def frequency_sums(self) -> _Numbers:
+        """Return the first number of each document that has the token."""
+        counts = self.frequencies.astype(np.int64)
+        return np.cumsum(counts) - counts
+
+    def occurrences(
+        self, documents: _Numbers, sums: NDArray[np.unsignedinteger]
+    ) -> tuple[NDArray[np.bool_], _Numbers, _Numbers]:
+        """Return which documents have the token, and of these the frequency and the first number.
+
+        The occurrences of the token are numbered from 0, in the order of documents; ``sums``: as
+        ``frequency_sums`` returns them.
+        """
+        indices, is_there = self._indices_of(documents)
+        return is_there, self.frequencies[indices].astype(np.int64), sums[indices].astype(np.int64)
+
+    def _indices_of(self, documents: _Numbers) -> tuple[_Numbers, NDArray[np.bool_]]:
         """Return the indices of documents that have the token, and which documents have it."""
         if not self.length:
             return np.empty(0, np.int64), np.zeros(len(documents), np.bool_)
@@ -279,19 +228,18 @@ class SparsePostings(DecodedPostings):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DensePostings(DecodedPostings):
+class DensePostings(_Blocks):
     """The frequencies of a token that many documents have, in all documents.
 
     The documents of a block are not searched for in these, but added up.
     """
 
-    number: int
-    firsts: _Numbers
+    number: int  # Of the token.
+    firsts: _Numbers  # The first document of each block.
     block_size: int
     # Of each document to the one before it in its block, 0 for the first.
     gaps: NDArray[np.unsignedinteger]
     by_document: NDArray[np.unsignedinteger]  # Possibly 0; of the smallest type that has them.
-    is_dense: ClassVar[bool] = True
 
     @property
     def length(self) -> int:
@@ -333,14 +281,53 @@ class DensePostings(DecodedPostings):
         mask: NDArray[np.bool_] = self.by_document[:num_documents] != 0
         return mask
 
-    def indices_of(self, documents: _Numbers) -> tuple[_Numbers, NDArray[np.bool_]]:
-        """Return the indices of documents that have the token, and which documents have it."""
-        is_there = self.by_document[documents] != 0
-        wanted = documents[is_there]
-        blocks, of_wanted = np.unique(self.blocks_of(wanted), return_inverse=True)
-        found = self.decode(blocks)[0].searchsorted(wanted)
-        # All blocks before the one of a document are full.
-        return found + (blocks - np.arange(len(blocks)))[of_wanted] * self.block_size, is_there
+    def frequency_sums(self) -> _Numbers:
+        """Return the number of the first occurrence from each 32nd document on."""
+        counts = self._rows().sum(axis=1, dtype=np.int64)
+        return np.cumsum(counts) - counts
+
+    def occurrences(
+        self, documents: _Numbers, sums: NDArray[np.unsignedinteger]
+    ) -> tuple[NDArray[np.bool_], _Numbers, _Numbers]:
+        """Return which documents have the token, and of these the frequency and the first number.
+
+        ``sums``: as ``frequency_sums`` returns them.
+        """
+        frequencies = self.by_document[documents]
+        is_there = frequencies != 0
+        row, column = np.divmod(documents[is_there], _SUM_EVERY)
+        before = self._rows()[row] * (np.arange(_SUM_EVERY) < column[:, None])
+        starts = sums[row] + before.sum(axis=1, dtype=np.int64)
+        return is_there, frequencies[is_there].astype(np.int64), starts
+
+    def _rows(self) -> NDArray[np.unsignedinteger]:
+        return self.by_document.reshape(-1, _SUM_EVERY)
+
+
+DecodedPostings: TypeAlias = SparsePostings | DensePostings
+"""The documents of a token, decoded."""
+
+
+def store_decoded(
+    postings: PostingList, documents: _Numbers, frequencies: _Numbers, num_documents: int
+) -> DecodedPostings:
+    """Store all documents of a posting list in few bytes.
+
+    ``num_documents``: of the partition; more than all of ``documents``.
+    """
+    often: NDArray[np.unsignedinteger] = frequencies.astype(
+        np.min_scalar_type(int(frequencies.max(initial=0)))
+    )
+    size = postings.kind.block_size
+    if not is_frequent(postings.length, num_documents):
+        stored = documents.astype(np.uint32)
+        return SparsePostings(postings.number, postings.firsts, size, stored, often)
+    by_document = np.zeros(-(-num_documents // _SUM_EVERY) * _SUM_EVERY, often.dtype)
+    by_document[documents] = often
+    gaps = np.diff(documents, prepend=0)
+    gaps[::size] = 0
+    gaps = gaps.astype(np.min_scalar_type(int(gaps.max(initial=0))))
+    return DensePostings(postings.number, postings.firsts, size, gaps, by_document)
 
 
 def _blocks_at(
@@ -360,23 +347,21 @@ def _blocks_at(
 class DecodedPositions:
     """The positions of a token in all of its documents."""
 
-    starts: NDArray[np.unsignedinteger]  # The first position of each document.
+    sums: NDArray[np.unsignedinteger]  # By which those of a document are found.
     positions: NDArray[np.unsignedinteger]
 
     @classmethod
-    def of(cls, frequencies: NDArray[np.integer], positions: _Numbers) -> DecodedPositions:
+    def of(cls, postings: DecodedPostings, positions: _Numbers) -> DecodedPositions:
         """Store positions in few bytes."""
-        counts = frequencies.astype(np.int64)
-        starts = np.cumsum(counts) - counts
         return cls(
-            starts.astype(np.min_scalar_type(len(positions))),
+            postings.frequency_sums().astype(np.min_scalar_type(len(positions))),
             positions.astype(np.min_scalar_type(int(positions.max(initial=0)))),
         )
 
     @property
     def nbytes(self) -> int:
         """About how much memory they take."""
-        return int(self.starts.nbytes + self.positions.nbytes)
+        return int(self.sums.nbytes + self.positions.nbytes)
 
     def in_documents(
         self, postings: DecodedPostings, wanted: _Numbers
@@ -385,10 +370,7 @@ class DecodedPositions:
 
         ``postings``: of the token; ``wanted``: ascending.
         """
-        indices, is_there = postings.indices_of(wanted)
-        counts = postings.frequencies_in(wanted[is_there]).astype(np.int64)
+        is_there, counts, starts = postings.occurrences(wanted, self.sums)
         before = np.cumsum(counts) - counts
-        at = np.arange(counts.sum()) + np.repeat(
-            self.starts[indices].astype(np.int64) - before, counts
-        )
+        at = np.arange(counts.sum()) + np.repeat(starts - before, counts)
         return np.repeat(wanted[is_there], counts), self.positions[at].astype(np.int64)

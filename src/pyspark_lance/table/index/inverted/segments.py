@@ -42,6 +42,7 @@ from pyspark_lance.table.index.inverted.posting_lists import (
     PostingList,
     Postings,
     is_frequent,
+    store_decoded,
 )
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.token_sets import ArrowTokens, FstTokens, TokenSet
@@ -318,14 +319,14 @@ class TextPartition:
 
     def postings(self, numbers: _Numbers) -> list[DecodedPostings]:
         """The documents of each of some tokens."""
-        return self._cached(numbers, self._decoded_key, self._decode_lists, DecodedPostings)
+        return self._cached(numbers, self._decoded_key, self._decode_lists)
 
     def _posting_key(self, number: int) -> tuple[object, ...]:
         return self._entry.uuid, self.facts.number, number
 
     def posting_lists(self, numbers: _Numbers) -> list[PostingList]:
         """The encoded documents of each of some tokens."""
-        return self._cached(numbers, self._list_key, self._read_postings, PostingList)
+        return self._cached(numbers, self._list_key, self._read_postings)
 
     def _decoded_key(self, number: int) -> tuple[object, ...]:
         return *self._list_key(number), "decoded"
@@ -338,7 +339,6 @@ class TextPartition:
         numbers: _Numbers,
         key_of: Callable[[int], tuple[object, ...]],
         load: Callable[[_Numbers], Iterable[_Entry]],
-        kind: type[_Entry],
     ) -> list[_Entry]:
         """Return the cached entry of each token; load missing ones first."""
         kept = {number: self._kept.get(key_of(number)) for number in numbers.tolist()}
@@ -346,9 +346,7 @@ class TextPartition:
         for one in load(np.array(missing, np.int64)) if missing else ():
             self._kept.put(key_of(one.number), one)
             kept[one.number] = one
-        found = [one for one in kept.values() if isinstance(one, kind)]
-        assert len(found) == len(kept)
-        return found
+        return cast("list[_Entry]", list(kept.values()))
 
     def _decode_lists(self, numbers: _Numbers) -> Iterator[DecodedPostings]:
         """Decode the documents of some tokens; impacts are not read for that."""
@@ -395,7 +393,7 @@ class TextPartition:
     def _decode_list(self, postings: PostingList) -> DecodedPostings:
         documents, frequencies = postings.decode_all()
         self._check(documents)
-        return DecodedPostings.of(postings, documents, frequencies, self.facts.num_documents)
+        return store_decoded(postings, documents, frequencies, self.facts.num_documents)
 
     def _decode_whole(
         self,
@@ -475,8 +473,8 @@ class TextPartition:
 
         def decode() -> DecodedPositions:
             every = np.arange(blocks)
-            positions, _, frequencies = self._decode_stream(stream, postings, every)
-            return DecodedPositions.of(frequencies, positions)
+            positions, _, _ = self._decode_stream(stream, postings, every)
+            return DecodedPositions.of(postings, positions)
 
         size = len(stream.data) * _POSITION_GROWTH
         return self._decode_whole(key, size, stream.decoded, blocks, decode)
