@@ -235,6 +235,7 @@ def test_invalid_near_duplicates_are_refused(plugin, posts, arguments, message):
         ("'texts', 'a', 0", "at least 1, not 0"),
         ("'texts', 'a', 3, 4", "name the others, as in operator => 'and'"),
         ("'texts', 'a', nprobes => 3", "search has 'nprobes', which it does not know"),
+        ("'texts', 'a', colum => 's'", "'colum', which it does not know: did you mean 'column'"),
         ("'texts', 'a', prefilter => false", "filters count before a search"),
         ("'texts', 'a', operator => 'near'", "the operator 'near'"),
         ("'texts', 'a', column => 'id'", "holds no texts"),

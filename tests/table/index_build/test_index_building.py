@@ -859,6 +859,8 @@ def test_unindexable_columns_are_refused(tmp_path):
         with pytest.raises(InvalidInputError, match="there is no index 'x_idx'"):
             act(Table(path), "x_idx")
     lance.dataset(path).create_scalar_index("t", IndexConfig("fm", {}))
+    with pytest.raises(InvalidInputError, match=r"'ivf_pq' is not a kind[\s\S]*createVectorIndex"):
+        create_index(Table(path), IndexRequest(("x",), "ivf_pq"))
     with pytest.raises(InvalidInputError, match="not one of the kinds"):
         refresh_indices(Table(path), "t_idx")
     assert not list(Path(path).glob("_indices/*/page_*"))

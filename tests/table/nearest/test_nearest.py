@@ -156,6 +156,17 @@ def test_infinite_numbers_rank_like_pylance(tmp_path, metric):
         assert mine == pytest.approx(from_pylance["_distance"].to_numpy(), rel=1e-6)
 
 
+def test_infinite_queries_are_equally_far_from_all_rows():
+    """Also of later blocks, without warnings."""
+    search = ExactSearch(np.full((1, 2), np.inf, np.float32), Metric.L2, 2)
+    for first in (0, 500):
+        ids = np.arange(first, first + 500, dtype=np.uint64)
+        search.add(np.ones((500, 2), np.float32), ids, ids)
+    found = search.result()
+    assert found.row_id.tolist() == [0, 1]
+    assert np.isinf(found.distance).all()
+
+
 @pytest.mark.interop
 def test_equally_near_rows_are_ordered_by_row_id(tmp_path):
     numbers = np.zeros((900, 4))

@@ -85,6 +85,24 @@ def make(path, *, stable=True, count=120, by="pylance", seed=1):
     return texts
 
 
+@pytest.mark.parametrize("has_index", [True, False])
+def test_near_duplicates_cover_struct_fields(tmp_path, has_index):
+    path, nested = str(tmp_path / "t"), str(tmp_path / "nested")
+    texts = make(path, by=None)
+    found = [{"n": 1, "t": text} for text in texts]
+    lance.write_dataset(pa.table({"id": np.arange(len(texts)), "st": found}), nested)
+    if has_index:
+        create_index(Table(nested), IndexRequest(("st.t",), "minhash_lsh"))
+        lance.write_dataset(pa.table({"id": [-1], "st": [found[0]]}), nested, mode="append")
+    _, expected = ours(path, texts[:20], None)
+    _, same = ours(nested, texts[:20], None)
+    fragments = same.address >> np.uint64(32)
+    same = same.at(fragments == 0) if has_index else same
+    assert (fragments > 0).sum() == (np.sum(expected.row_id == 0) if has_index else 0)
+    assert same.query.tolist() == expected.query.tolist()
+    assert same.distance.tolist() == expected.distance.tolist()
+
+
 def ours(path, queries, k=10, *, condition=None, most=None):
     snapshot = Snapshot.open(Table(path))
     column = search.near_duplicates_column(snapshot, None)

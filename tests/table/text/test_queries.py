@@ -58,6 +58,7 @@ def test_lance_json_queries_are_parsed():
         ({"boost": {"positive": {"match": {"terms": "a"}}}}, "a query has one kind"),
         ({"combined_fields": {}}, "no query of kind 'combined_fields'"),
         ("{nonsense", "no JSON"),
+        ("ab \ud800", "not Unicode at position 3"),
     ],
 )
 def test_invalid_queries_are_refused(given, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import lance
 import numpy as np
@@ -11,10 +12,13 @@ import pytest
 from local_changes import delete_rows
 from random_seeds import grid
 from row_changes import set_to
-from text_tables import PER_FILE, assert_same, from_pylance, make, ours, random_query, texts
+from text_tables import PER_FILE, WORDS, assert_same, from_pylance, make, ours, random_query, texts
 
+from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.index.inverted import segments
-from pyspark_lance.table.index_build.column_indices import refresh_indices
+from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
+from pyspark_lance.table.index_build.column_indices import create_index, refresh_indices
+from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.nearest.search_plan import read_found
 from pyspark_lance.table.scan.plan_scan import project
 from pyspark_lance.table.text import segment_search
@@ -174,6 +178,42 @@ def test_search_covers_string_lists_and_large_strings(tmp_path, kind):
     for _ in range(25):
         query = random_query(rng)
         assert_same(ours(path, query)[0], from_pylance(path, query))
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_search_covers_struct_fields(tmp_path, has_index):
+    """Null structs, null fields, deeper structs, and rows that no segment covers."""
+    rng, path = np.random.default_rng(12), tmp_path / "t"
+
+    def rows(first, count):
+        found = [
+            None if rng.random() < 0.1 else {"n": 1, "In": {"t": text, "m": [text]}}
+            for text in texts(rng, count)
+        ]
+        inner = pa.struct([("t", pa.string()), ("m", pa.list_(pa.string()))])
+        kind = pa.struct([("n", pa.int64()), ("In", inner)])
+        return pa.table({"id": np.arange(first, first + count), "st": pa.array(found, kind)})
+
+    lance.write_dataset(rows(0, 500), str(path), max_rows_per_file=200)
+    if has_index:
+        options = TokenizerOptions(with_position=True)
+        create_index(Table(str(path)), IndexRequest(("st.in.t",), "inverted", "own", text=options))
+    lance.write_dataset(rows(500, 150), str(path), mode="append")
+    for number in range(20):
+        query = (
+            random_query(rng, "st.In.t", phrases=has_index)
+            if has_index
+            else (Match(str(rng.choice(WORDS[:9])), "st.In.t"))
+        )
+        known = ours(path, query)[0]
+        assert_same(known, from_pylance(path, query))
+        if number < 5 and has_index and isinstance(query, Match):
+            assert ours(path, replace(query, column=None))[0] == known
+            assert ours(path, replace(query, column="ST.in.T"))[0] == known
+    with pytest.raises(InvalidInputError, match="'st' has no field 'x'"):
+        ours(path, Match("river", "st.x"))
+    with pytest.raises(InvalidInputError, match=r"holds no texts[\s\S]*st\.In\.t, st\.In\.m"):
+        ours(path, Match("river", "st.n"))
 
 
 def test_unindexed_search_equals_pylance(tmp_path):

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import LONG_NAME
 
 DISTANCE: Final = "_distance"
 QUERY_INDEX: Final = "query_index"
@@ -238,7 +240,9 @@ class SearchOption:
         for name, value in given.items():
             own = _SEARCH_NAMES.get(name.replace("_", "").lower())
             if own is None:
-                raise ValueError(f"has {name!r}, which it does not know")
+                near = get_close_matches(name.lower()[:LONG_NAME], _SEARCH_NAMES, n=1)
+                guess = f": did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"has {name!r}, which it does not know{guess}")
             values[own] = value
         if not values.pop("prefilter", True):
             raise ValueError("has prefilter = false, but filters count before a search")

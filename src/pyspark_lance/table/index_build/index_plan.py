@@ -157,9 +157,10 @@ def check_kind(kind: str, kinds: Sequence[str]) -> None:
             hint=f"use one of {', '.join(kinds)}; one that Lance built stays valid, but unused",
         )
     if kind not in kinds:
-        raise InvalidInputError(
-            f"{kind!r} is not a kind of index", hint=f"use one of {', '.join(kinds)}"
-        )
+        hint = f"use one of {', '.join(kinds)}"
+        if kind.startswith("ivf") and not any(one.startswith("ivf") for one in kinds):
+            hint = "vector indices are made by createVectorIndex, in SQL by create_vector_index"
+        raise InvalidInputError(f"{kind!r} is not a kind of index", hint=hint)
 
 
 def plan_index(table: Table, request: IndexRequest, settings: ChangeSettings) -> IndexPlan:

@@ -182,7 +182,8 @@ class ExactSearch:
         # Distances are rounded to float32 before comparisons.
         limits += np.abs(limits, where=np.isfinite(limits), out=np.zeros_like(limits)) * 2.0**-22
         if self._metric is Metric.L2:
-            limits -= queries.squares[part] * (1 - self._slack)
+            with np.errstate(invalid="ignore"):  # Those of infinite queries are replaced below.
+                limits -= queries.squares[part] * (1 - self._slack)
         else:
             limits -= 1
         limits = _round_up(limits, self._work)

@@ -58,10 +58,11 @@ from pyspark_lance.table.nearest.search_plan import (
     matching_by_segment,
     plan_fetch,
 )
+from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.tasks import run_local
-from pyspark_lance.table.text.search_plan import check_k, holds_texts, searched_column
+from pyspark_lance.table.text.search_plan import TextColumn, check_k, searched_column, text_columns
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -80,7 +81,7 @@ _DOCUMENTS: Final = np.uint64((1 << 32) - 1)
 class NearDuplicatesRequest:
     """The parameters of a search."""
 
-    column: Field
+    column: TextColumn
     k: int | None  # Rows for each query; None for all.
     max_distance: float | None
     predicate: Predicate | None  # Filter of rows; None for all.
@@ -119,7 +120,7 @@ class MinHashScanTask:
     """Rows to read that no segment covers."""
 
     scan: ScanTask  # Reads their texts, row ids and addresses.
-    column: str
+    column: tuple[str, ...]  # The column, and the struct fields that lead to its texts.
 
 
 MinHashTask: TypeAlias = MinHashSegmentTask | MinHashScanTask
@@ -147,19 +148,19 @@ class NearDuplicatesPlan:
         return [NearDuplicatesSearch(self.limits, task, queries) for task in self.tasks]
 
 
-def near_duplicates_column(snapshot: Snapshot, name: str | None) -> Field:
+def near_duplicates_column(snapshot: Snapshot, name: str | None) -> TextColumn:
     """Return the column to search; None for the only one with an index, or the only one of texts.
 
     Raises:
         InvalidInputError: There is none, or there are several.
     """
     if name is not None:
-        field = searched_column(snapshot.schema, name)
-        if field.children:
+        column = searched_column(snapshot.schema, name)
+        if column.field.children:
             raise InvalidInputError(f"the column {name!r} holds lists, not texts")
-        return field
-    texts = [one for one in snapshot.schema.fields if holds_texts(one) and not one.children]
-    indexed = [one for one in texts if _entries(snapshot, one)]
+        return column
+    texts = [one for one in text_columns(snapshot.schema) if not one.field.children]
+    indexed = [one for one in texts if _entries(snapshot, one.field)]
     found = indexed or texts
     if len(found) != 1:
         names = ", ".join(one.name for one in found) or "none"
@@ -169,7 +170,7 @@ def near_duplicates_column(snapshot: Snapshot, name: str | None) -> Field:
 
 def plan_near_duplicates(snapshot: Snapshot, request: NearDuplicatesRequest) -> NearDuplicatesPlan:
     """Plan the tasks of a search, without reading data files."""
-    options, segments = _usable_segments(snapshot, request.column)
+    options, segments = _usable_segments(snapshot, request.column.field)
     by_segment = fragments_by_segment(snapshot, segments)
     tasks: list[MinHashTask] = [
         MinHashSegmentTask(
@@ -181,7 +182,7 @@ def plan_near_duplicates(snapshot: Snapshot, request: NearDuplicatesRequest) -> 
     ]
     covered = {fragment.id for _, fragments in by_segment for fragment in fragments}
     scan = ScanRequest(
-        schema=LanceSchema(fields=(request.column,)),
+        schema=request.column.as_schema(),
         system_columns=(ROW_ID, ROW_ADDRESS),
         predicate=request.predicate,
     )
@@ -189,7 +190,7 @@ def plan_near_duplicates(snapshot: Snapshot, request: NearDuplicatesRequest) -> 
         left = tuple(one for one in task.slices if one.fragment.id not in covered)
         if left:
             own = replace(task, slices=left)
-            tasks.append(MinHashScanTask(own, request.column.name))
+            tasks.append(MinHashScanTask(own, request.column.names))
     fetch = plan_fetch(snapshot, request.columns, request.system_columns)
     limits = DuplicateLimits(options, request.k, request.max_distance)
     return NearDuplicatesPlan(tuple(tasks), limits, fetch)
@@ -361,7 +362,7 @@ def _search_rows(search: _Search, task: MinHashScanTask) -> None:
     signer = Signer(options)
     for batch in task.scan.run():
         names = batch.schema.names
-        indices, signatures = signer.sign(batch.column(names.index(task.column)))
+        indices, signatures = signer.sign(values_at(batch, task.column))
         row_ids = plain_numbers(batch.column(names.index(ROW_ID)))[indices]
         addresses = plain_numbers(batch.column(names.index(ROW_ADDRESS)))[indices]
         keys = band_keys(signatures, options).reshape(-1)

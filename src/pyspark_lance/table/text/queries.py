@@ -296,6 +296,13 @@ _KINDS: Final[dict[str, tuple[Callable[[Mapping[str, Any]], TextQuery], tuple[st
 def _check_text(terms: object, column: object) -> None:
     if not isinstance(terms, str):
         raise InvalidInputError("a query has no words", hint=_EXAMPLE)
+    try:
+        terms.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"the words of a query are not Unicode at position {error.start}",
+            hint="a half of a surrogate pair is no character",
+        ) from None
     if column is not None and not isinstance(column, str):
         raise InvalidInputError(f"the column of a query is a name, not {column!r}")
 

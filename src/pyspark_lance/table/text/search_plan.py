@@ -40,6 +40,7 @@ from pyspark_lance.table.nearest.search_plan import (
     matching_by_segment,
     plan_fetch,
 )
+from pyspark_lance.table.scan.column_paths import named_path
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.text.queries import (
     Match,
@@ -94,6 +95,35 @@ def check_k(k: object) -> None:
     """Reject a number of rows that is none."""
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise InvalidInputError(f"k, the number of rows to find, must be at least 1, not {k!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """A column of texts, or a struct field of them."""
+
+    path: tuple[Field, ...]  # The column, and the fields below it that lead to the texts.
+
+    @property
+    def name(self) -> str:
+        """The name, with dots between those of fields."""
+        return ".".join(self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields on the path."""
+        return tuple(field.name for field in self.path)
+
+    @property
+    def field(self) -> Field:
+        """The field that holds the texts."""
+        return self.path[-1]
+
+    def as_schema(self) -> LanceSchema:
+        """Return a schema of this column, of structs with this field alone."""
+        own = self.field
+        for parent in self.path[-2::-1]:
+            own = parent.with_only([own])
+        return LanceSchema(fields=(own,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +216,11 @@ def estimate_text_search(plan: TextPlan) -> SearchSize:
     return size
 
 
-def text_index(snapshot: Snapshot, column: Field) -> TextIndex | None:
+def text_index(snapshot: Snapshot, column: TextColumn) -> TextIndex | None:
     """The first full-text index of a column, None if it has none."""
-    key = "text index", column.id
+    key = "text index", column.field.id
     if key not in snapshot.memo:
-        snapshot.memo[key] = _open_index(snapshot, column)
+        snapshot.memo[key] = _open_index(snapshot, column.field)
     return snapshot.memo[key]  # type: ignore[return-value]
 
 
@@ -238,9 +268,9 @@ def searched_columns(snapshot: Snapshot) -> list[str]:
         InvalidInputError: There is none.
     """
     indexed = [
-        field.name
-        for field in snapshot.schema.fields
-        if any(_is_over(entry, field) for entry in snapshot.indices)
+        column.name
+        for column in _columns_below((), snapshot.schema.fields)
+        if any(_is_over(entry, column.field) for entry in snapshot.indices)
     ]
     if not indexed:
         raise InvalidInputError(
@@ -255,26 +285,39 @@ def _name(leaf: Match | Phrase) -> str:
     return leaf.column
 
 
-def searched_column(schema: LanceSchema, name: str) -> Field:
-    """The column to search.
+def searched_column(schema: LanceSchema, name: str) -> TextColumn:
+    """The column to search; a struct field is ``struct.field``.
 
     Raises:
         InvalidInputError: There is none, or it holds no texts.
     """
     field = find_named(schema.fields, name)
     hint = f"columns of texts: {_text_columns(schema)}"
-    if field is None:
+    if field is None and "." not in name:
         raise InvalidInputError(f"there is no column {name!r}", hint=hint)
-    if not holds_texts(field):
+    column = TextColumn(named_path(schema, name) if field is None else (field,))
+    if not _holds_texts(column.field):
         raise InvalidInputError(f"the column {name!r} holds no texts", hint=hint)
-    return field
+    return column
 
 
 def _text_columns(schema: LanceSchema) -> str:
-    return ", ".join(field.name for field in schema.fields if holds_texts(field)) or "none"
+    return ", ".join(column.name for column in text_columns(schema)) or "none"
 
 
-def holds_texts(field: Field) -> bool:
+def text_columns(schema: LanceSchema) -> list[TextColumn]:
+    """Return all columns and struct fields of texts."""
+    return [one for one in _columns_below((), schema.fields) if _holds_texts(one.field)]
+
+
+def _columns_below(above: tuple[Field, ...], fields: Sequence[Field]) -> Iterator[TextColumn]:
+    for field in fields:
+        yield TextColumn((*above, field))
+        if field.is_struct:
+            yield from _columns_below((*above, field), field.children)
+
+
+def _holds_texts(field: Field) -> bool:
     """Return whether a column holds strings, or lists of them."""
     kind = field.to_arrow().type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -287,7 +330,7 @@ def holds_texts(field: Field) -> bool:
 def column_tasks(
     snapshot: Snapshot,
     request: SearchRequest,
-    column: Field,
+    column: TextColumn,
     index: TextIndex | None,
     leaves: tuple[tuple[int, Leaf], ...],
     k: int | None,
@@ -309,14 +352,12 @@ def column_tasks(
     if len(covered) == len(snapshot.manifest.fragments):
         return tasks
     scan = ScanRequest(
-        schema=LanceSchema(fields=(column,)),
-        system_columns=(ROW_ID, ROW_ADDRESS),
-        predicate=request.predicate,
+        schema=column.as_schema(), system_columns=(ROW_ID, ROW_ADDRESS), predicate=request.predicate
     )
     for task in plan_scan(snapshot, scan):
         left = tuple(one for one in task.slices if one.fragment.id not in covered)
         if left:
-            tasks.append(TextScanTask(replace(task, slices=left), column.name, leaves, k))
+            tasks.append(TextScanTask(replace(task, slices=left), column.names, leaves, k))
     return tasks
 
 

@@ -30,6 +30,7 @@ from pyspark_lance.table.index.inverted.posting_lists import (
 from pyspark_lance.table.index.inverted.segments import TextPartition, TextSegment
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer, Tokens
 from pyspark_lance.table.nearest.live_rows import LiveRows, MatchingScan
+from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.text.scoring import (
     NO_ROWS,
@@ -310,7 +311,7 @@ class TextScanTask:
     """Some rows of a column that no index covers."""
 
     scan: ScanTask  # Reads their texts, row ids and addresses.
-    column: str
+    column: tuple[str, ...]  # The column, and the struct fields that lead to its texts.
     leaves: tuple[tuple[int, Leaf], ...]  # Of the column, with their indices in the query.
     k: int | None  # How many rows of each leaf are enough; None for all.
 
@@ -328,7 +329,7 @@ class TextScanTask:
         }
         for batch in self.scan.run():
             names = batch.schema.names
-            texts = batch.column(names.index(self.column))
+            texts = values_at(batch, self.column)
             row_ids = plain_numbers(batch.column(names.index(ROW_ID)))
             addresses = plain_numbers(batch.column(names.index(ROW_ADDRESS)))
             found = {
