@@ -26,6 +26,7 @@ from pyspark_lance.table.index.inverted.posting_lists import (
     DensePostings,
     PostingList,
     Postings,
+    is_very_frequent,
 )
 from pyspark_lance.table.index.inverted.segments import TextPartition, TextSegment
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer, Tokens
@@ -171,6 +172,11 @@ class _LeafSearch:
         if not self._leaf.needs_all:
             return _union([one for postings in groups.values() for one in postings], size)
         first, *others = sorted(groups.values(), key=_num_postings)
+        if is_very_frequent(_num_postings(first), size):
+            mask = _documents_in(first, size)
+            for alternatives in others:
+                mask &= _documents_in(alternatives, size)
+            return np.flatnonzero(mask)
         found = _union(first, size)
         for alternatives in others:
             has_word = alternatives[0].frequencies_in(found) > 0
@@ -277,11 +283,16 @@ def _union(postings: Sequence[DecodedPostings], size: int) -> _Numbers:
     """The documents of some tokens, ascending."""
     distinct = list({posting.number: posting for posting in postings}.values())
     if len(distinct) == 1:
-        return distinct[0].decode_all()[0]
-    mask = distinct[0].documents_in(size)
-    for posting in distinct[1:]:
+        return distinct[0].all_documents()
+    return np.flatnonzero(_documents_in(distinct, size))
+
+
+def _documents_in(postings: Sequence[DecodedPostings], size: int) -> NDArray[np.bool_]:
+    """Return which documents have one of some tokens; ``size``: of the partition."""
+    mask = postings[0].documents_in(size)
+    for posting in postings[1:]:
         mask |= posting.documents_in(size)
-    return np.flatnonzero(mask)
+    return mask
 
 
 # So many rows are held before those that cannot be among the best are dropped.

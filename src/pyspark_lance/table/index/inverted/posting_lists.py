@@ -17,8 +17,15 @@ from pyspark_lance.table.index.inverted.posting_codec import PostingFormat, deco
 _Numbers = NDArray[np.int64]
 # A token in a larger share of the documents has an array of all of them.
 _FREQUENT_SHARE: Final = 32
+# From this share on, the array is searched for the documents that have the token.
+_SEARCHED_SHARE: Final = 8
 # Documents of such an array whose frequencies are added up in advance.
 _SUM_EVERY: Final = 32
+
+
+def is_very_frequent(length: int, num_documents: int) -> bool:
+    """Return whether the documents of a token are found by a search of such an array."""
+    return length * _SEARCHED_SHARE >= num_documents
 
 
 def is_frequent(length: int, num_documents: int) -> bool:
@@ -183,7 +190,11 @@ class SparsePostings(_Blocks):
 
     def decode_all(self) -> tuple[_Numbers, _Numbers]:
         """Return all documents, and the frequency of the token in each."""
-        return self.documents.astype(np.int64), self.frequencies.astype(np.int64)
+        return self.all_documents(), self.frequencies.astype(np.int64)
+
+    def all_documents(self) -> _Numbers:
+        """Return all documents."""
+        return self.documents.astype(np.int64)
 
     def frequencies_in(
         self, documents: _Numbers, blocks: _Numbers | None = None
@@ -256,6 +267,10 @@ class DensePostings(_Blocks):
 
         ``blocks``: ascending, none twice.
         """
+        documents = self._documents_of(blocks)
+        return documents, self.by_document[documents].astype(np.int64)
+
+    def _documents_of(self, blocks: _Numbers) -> _Numbers:
         packed, rest = _blocks_at(self.gaps, self.block_size, blocks)
         documents = np.cumsum(packed, axis=1, dtype=np.int64)
         documents += self.firsts[blocks[: len(packed)], None]
@@ -263,12 +278,18 @@ class DensePostings(_Blocks):
         if len(rest):
             tail = np.cumsum(rest, dtype=np.int64) + self.firsts[-1]
             documents = np.concatenate([documents, tail])
-        return documents, self.by_document[documents].astype(np.int64)
+        return documents
 
     def decode_all(self) -> tuple[_Numbers, _Numbers]:
         """Return all documents, and the frequency of the token in each."""
-        documents = np.flatnonzero(self.by_document != 0)
+        documents = self.all_documents()
         return documents, self.by_document[documents].astype(np.int64)
+
+    def all_documents(self) -> _Numbers:
+        """Return all documents."""
+        if is_very_frequent(self.length, len(self.by_document)):
+            return np.flatnonzero(self.by_document != 0)
+        return self._documents_of(np.arange(len(self.firsts)))
 
     def frequencies_in(
         self, documents: _Numbers, blocks: _Numbers | None = None

@@ -93,7 +93,7 @@ def _rows_with(partition: TextPartition, tokens: list[str], most: int) -> NDArra
     worthwhile = counts <= max(_FREE_DOCUMENTS, least * _MOST_TIMES)
     postings = partition.postings(numbers[worthwhile])
     postings.sort(key=lambda posting: posting.length)
-    documents, _ = postings[0].decode_all()
+    documents = postings[0].all_documents()
     for posting in postings[1:]:
         documents = documents[posting.frequencies_in(documents) > 0]
     return partition.documents(documents).row_ids
