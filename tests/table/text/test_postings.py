@@ -11,7 +11,7 @@ import pytest
 from text_tables import WORDS, texts
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
-from pyspark_lance.table.index.inverted import posting_codec
+from pyspark_lance.table.index.inverted import posting_codec, segments
 from pyspark_lance.table.index.inverted.posting_codec import (
     PostingFormat,
     check_blocks,
@@ -143,6 +143,29 @@ def test_frequencies_beyond_packed_bits_are_decoded():
     found = decode_postings(data, np.array([0, len(data)]), 256, PostingFormat(256, True))
     assert found[0].tolist() == list(range(5, 261))
     assert found[1].tolist() == frequencies.tolist()
+
+
+@pytest.mark.parametrize(
+    ("row_ids", "most"),
+    [
+        ([], 8),
+        ([7], 8),
+        ([0, 1, 2, 3], 8),
+        ([5, 6, 1 << 33, (1 << 33) + 1, 2, 3, 4, (1 << 64) - 1], 16 * 4 + 8),
+        (list(range(100, 0, -1)), 100 * 24 + 200),
+    ],
+)
+def test_stored_documents_have_their_row_ids(monkeypatch, row_ids, most):
+    """Of a few runs of consecutive row ids, and of many."""
+    monkeypatch.setattr(segments, "_MAX_RUNS", 50)
+    lengths = np.arange(1, len(row_ids) + 1, dtype=np.uint32)
+    documents = segments.Documents(np.array(row_ids, np.uint64), lengths)
+    stored = segments.StoredDocuments.of(documents)
+    every = np.arange(len(row_ids))
+    for numbers in (every, every[1::3], every[:0]):
+        assert stored.row_ids_of(numbers).tolist() == [row_ids[number] for number in numbers]
+    assert stored.lengths.tolist() == lengths.tolist()
+    assert stored.nbytes <= most + 16 + len(row_ids)
 
 
 def test_malformed_postings_are_refused():

@@ -158,9 +158,12 @@ class _LeafSearch:
             candidates = self._with_phrase(by_term, candidates)
         if not len(candidates):
             return NO_ROWS
-        documents = self._partition.documents(candidates)
-        scores = self._scores(by_term, candidates, documents.lengths)
-        return _live_rows(live, documents.row_ids, scores, k)
+        scores = self._scores(by_term, candidates, self._partition.document_lengths(candidates))
+
+        def row_ids_of(chosen: _Numbers) -> NDArray[np.uint64]:
+            return self._partition.row_ids(candidates[chosen])
+
+        return _live_rows(live, row_ids_of, scores, k)
 
     def _candidates(self, by_term: Sequence[DecodedPostings | None]) -> _Numbers:
         """The documents with one of the words, or with all; ascending."""
@@ -218,11 +221,15 @@ class _LeafSearch:
 
 
 def _live_rows(
-    live: LiveRows, row_ids: NDArray[np.uint64], scores: NDArray[np.float32], k: int | None
+    live: LiveRows,
+    row_ids_of: Callable[[_Numbers], NDArray[np.uint64]],
+    scores: NDArray[np.float32],
+    k: int | None,
 ) -> ScoredRows:
     """Return the live rows with their scores; at least the best ``k``, None for all.
 
-    Rows are looked up the best first, until enough of them are live.
+    Rows are looked up the best first, until enough of them are live. ``row_ids_of``: by the indices
+    of scores.
     """
     most = len(scores) if k is None else min(len(scores), _CANDIDATES_BY_ROW * k)
     while True:
@@ -230,10 +237,10 @@ def _live_rows(
         if most < len(scores):
             least = np.partition(scores, len(scores) - most)[len(scores) - most]
             chosen = np.flatnonzero(scores >= least)
-        addresses, is_live = live.addresses_of(row_ids[chosen])
+        row_ids = row_ids_of(chosen)
+        addresses, is_live = live.addresses_of(row_ids)
         if most == len(scores) or np.count_nonzero(is_live) >= (k or 0):
-            chosen = chosen[is_live]
-            return ScoredRows(row_ids[chosen], addresses[is_live], scores[chosen])
+            return ScoredRows(row_ids[is_live], addresses[is_live], scores[chosen[is_live]])
         most = min(len(scores), most * _CANDIDATES_BY_ROW)
 
 
@@ -676,7 +683,7 @@ class TopDocuments:
         some = _Candidates(documents, norms, scores, {term.postings.number: frequencies}, {})
         some = some.at(scores + np.float32(sum(one.highest for one in after)) >= self._least)
         if self._live.has_condition:
-            _, is_live = self._live.addresses_of(self._partition.documents(some.documents).row_ids)
+            _, is_live = self._live.addresses_of(self._partition.row_ids(some.documents))
             some = some.at(is_live)
         frequent = [one for one in after if one.is_fast]
         rare = [one for one in after if not one.is_fast]
@@ -728,7 +735,7 @@ class TopDocuments:
         for number, weight in self._weights:
             if number in some.frequencies:
                 scores += term_scores(weight, some.frequencies[number], some.norms)
-        row_ids = self._partition.documents(some.documents).row_ids
+        row_ids = self._partition.row_ids(some.documents)
         addresses, is_live = self._live.addresses_of(row_ids)
         found = ScoredRows(row_ids[is_live], addresses[is_live], scores[is_live])
         self._found = best_rows(concat_rows([self._found, found]), self._k)

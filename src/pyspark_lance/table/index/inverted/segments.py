@@ -61,6 +61,8 @@ _KEPT_COUNTS: Final = 1 << 17
 # Rows of documents that are taken one by one, if they are not a larger share of all.
 _TAKEN_SHARE: Final = 32
 _DOCUMENT_BYTES: Final = 12
+# Runs of consecutive row ids that are searched for a document.
+_MAX_RUNS: Final = 1 << 12
 # Of a decoded document of a token.
 _DECODED_BYTES: Final = 5
 # Bytes of decoded positions for each byte of a stream.
@@ -134,10 +136,43 @@ class Documents:
     row_ids: NDArray[np.uint64]  # Row ids or addresses, as the table names rows.
     lengths: NDArray[np.uint32]  # Tokens of each.
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredDocuments:
+    """All documents of a partition, in few bytes."""
+
+    # Of runs of consecutive row ids: the first document, and what row ids are more than documents.
+    firsts: _Numbers
+    addends: NDArray[np.uint64]
+    row_ids: NDArray[np.uint64] | None  # Of all documents, if there are many runs.
+    lengths: NDArray[np.unsignedinteger]  # Of the smallest type that has them.
+
+    @classmethod
+    def of(cls, documents: Documents) -> StoredDocuments:
+        """Store documents."""
+        row_ids = documents.row_ids
+        addends = row_ids - np.arange(len(row_ids), dtype=np.uint64)
+        firsts = np.append(0, np.flatnonzero(addends[1:] != addends[:-1]) + 1)[: len(row_ids)]
+        lengths = documents.lengths
+        return cls(
+            firsts,
+            addends[firsts],
+            row_ids if len(firsts) > _MAX_RUNS else None,
+            lengths.astype(np.min_scalar_type(int(lengths.max(initial=0)))),
+        )
+
     @property
     def nbytes(self) -> int:
         """About how much memory they take."""
-        return int(self.row_ids.nbytes + self.lengths.nbytes)
+        every = 0 if self.row_ids is None else self.row_ids.nbytes
+        return int(self.firsts.nbytes + self.addends.nbytes + every + self.lengths.nbytes)
+
+    def row_ids_of(self, numbers: _Numbers) -> NDArray[np.uint64]:
+        """Return the row ids of some documents."""
+        if self.row_ids is not None:
+            return self.row_ids[numbers]
+        runs = np.searchsorted(self.firsts, numbers, "right") - 1
+        return numbers.astype(np.uint64) + self.addends[runs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -570,19 +605,23 @@ class TextPartition:
 
         The first query reads them one by one if it needs few; later queries read and cache all.
         """
+        return Documents(self.row_ids(numbers), self.document_lengths(numbers))
+
+    def row_ids(self, numbers: _Numbers) -> NDArray[np.uint64]:
+        """Return the row ids of some documents, ascending; see ``documents``."""
         every = self._load_documents(len(numbers))
         if every is None:
-            return _documents(self._documents_file(), numbers)
-        return Documents(every.row_ids[numbers], every.lengths[numbers])
+            return plain_numbers(self._documents_file().take("_rowid", numbers))
+        return every.row_ids_of(numbers)
 
     def document_lengths(self, numbers: _Numbers) -> NDArray[np.uint32]:
         """Return the numbers of tokens of some documents, ascending; see ``documents``."""
         every = self._load_documents(len(numbers))
         if every is None:
             return plain_numbers(self._documents_file().take("_num_tokens", numbers))
-        return every.lengths[numbers]
+        return every.lengths[numbers].astype(np.uint32)
 
-    def _load_documents(self, num_needed: int) -> Documents | None:
+    def _load_documents(self, num_needed: int) -> StoredDocuments | None:
         """All documents, None as long as reading them one by one costs less."""
         key = self._entry.uuid, self.facts.number, "documents"
         every = self._kept.get(key)
@@ -593,9 +632,9 @@ class TextPartition:
             if (is_new or is_large) and self._num_taken * _TAKEN_SHARE < self.facts.num_documents:
                 self._counts.put(key, self._mark)
                 return None
-            every = _documents(self._documents_file(), None)
+            every = StoredDocuments.of(_documents(self._documents_file()))
             self._kept.put(key, every)
-        assert isinstance(every, Documents)
+        assert isinstance(every, StoredDocuments)
         return every
 
     def _documents_file(self) -> IndexFile:
@@ -635,12 +674,9 @@ def _impacts(data: NDArray[np.uint8], offsets: _Numbers) -> Impacts | None:
     return Impacts(starts, frequencies, lengths)
 
 
-def _documents(file: IndexFile, numbers: _Numbers | None) -> Documents:
-    if numbers is None:
-        batch = file.read_all("_rowid", "_num_tokens")
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    else:
-        columns = {name: file.take(name, numbers) for name in ("_rowid", "_num_tokens")}
+def _documents(file: IndexFile) -> Documents:
+    batch = file.read_all("_rowid", "_num_tokens")
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     return Documents(plain_numbers(columns["_rowid"]), plain_numbers(columns["_num_tokens"]))
 
 

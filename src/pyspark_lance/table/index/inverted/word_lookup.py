@@ -96,4 +96,4 @@ def _rows_with(partition: TextPartition, tokens: list[str], most: int) -> NDArra
     documents = postings[0].all_documents()
     for posting in postings[1:]:
         documents = documents[posting.frequencies_in(documents) > 0]
-    return partition.documents(documents).row_ids
+    return partition.row_ids(documents)
