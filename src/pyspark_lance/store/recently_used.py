@@ -1,11 +1,14 @@
-"""RecentlyUsed: a cache of the most recently used values, bounded by bytes."""
+"""RecentlyUsed: a cache of the most recently used values, bounded by bytes; and memory limits."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
+from typing import Final, Generic, TypeVar
 
 _V = TypeVar("_V")
 
@@ -37,3 +40,32 @@ class RecentlyUsed(Generic[_V]):
             self._bytes += self._bytes_of(value)
             while self._bytes > self._most_bytes:
                 self._bytes -= self._bytes_of(self._values.popitem(last=False)[1])
+
+
+# Limits of the memory of a container, by both versions of control groups.
+_CONTAINER_LIMITS: Final = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+
+
+def memory_share(parts: int, *, least: int, most: int) -> int:
+    """Return one of ``parts`` of the memory that this process may use, within two bounds; bytes.
+
+    That is the machine's memory, its container's, or the limit of the process, which Spark sets by
+    ``spark.executor.pyspark.memory``.
+    """
+    return max(least, min([most, *(limit // parts for limit in _memory_limits())]))
+
+
+def _memory_limits() -> Iterator[int]:
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # not on every platform
+        yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for path in _CONTAINER_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
+            yield int(Path(path).read_text(encoding="ascii"))
+    with contextlib.suppress(ImportError):  # Windows limits no process's memory
+        import resource  # noqa: PLC0415
+
+        if (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
+            yield limit

@@ -23,7 +23,7 @@ from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.store.recently_used import RecentlyUsed
+from pyspark_lance.store.recently_used import RecentlyUsed, memory_share
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.inverted.posting_codec import (
     PostingFormat,
@@ -54,7 +54,8 @@ _VARINT_TAIL: Final = "varint_delta_v1"
 _FIXED_TAIL: Final = "fixed32_v1"
 _SHARED_STREAM: Final = "shared_stream_v2"
 _PACKED_DELTAS: Final = "packed_delta_v1"
-_KEPT_BYTES: Final = 256 << 20
+# Frequent words of ten million documents take some 600 MB.
+_KEPT_BYTES: Final = memory_share(16, least=256 << 20, most=1 << 30)
 # At least so many decoded tokens are kept.
 _MIN_KEPT: Final = 4
 _KEPT_COUNTS: Final = 1 << 17
