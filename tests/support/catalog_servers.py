@@ -222,10 +222,7 @@ class _Polaris:
         return 200, {"identifiers": [{"name": key.rpartition(".")[2]} for key in inside]}
 
     def create_table(self, catalog, parent, query, body):
-        if f"{catalog}.{parent}" not in self.namespaces:
-            return _get(self.namespaces, catalog, parent)
-        status, table = _put(self.tables, f"{catalog}.{parent}.{body['name']}", body)
-        return status, {"table": table}
+        return self._create(self.tables, "table", f"{catalog}.{parent}", body)
 
     def get_table(self, catalog, parent, name, query, body):
         status, table = _get(self.tables, catalog, parent, name)
@@ -233,6 +230,12 @@ class _Polaris:
 
     def delete_table(self, catalog, parent, name, query, body):
         return _delete(self.tables, catalog, parent, name)
+
+    def _create(self, tables, kind, parent, body):
+        if parent not in self.namespaces:
+            return _get(self.namespaces, parent)
+        status, table = _put(tables, f"{parent}.{body['name']}", body)
+        return status, {kind: table}
 
     def list_iceberg_tables(self, catalog, parent, query, body):
         """In pages of two."""
@@ -243,10 +246,7 @@ class _Polaris:
         return 200, {**page, "next-page-token": first + 2} if names[first + 2 :] else page
 
     def create_iceberg_table(self, catalog, parent, query, body):
-        if f"{catalog}.{parent}" not in self.namespaces:
-            return _get(self.namespaces, catalog, parent)
-        status, table = _put(self.iceberg_tables, f"{catalog}.{parent}.{body['name']}", body)
-        return status, {"metadata": table}
+        return self._create(self.iceberg_tables, "metadata", f"{catalog}.{parent}", body)
 
     def get_iceberg_table(self, catalog, parent, name, query, body):
         status, table = _get(self.iceberg_tables, catalog, parent, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import lance
 import pytest
 
 _BUILD = Path(__file__).parents[3] / "src" / "plugin" / "build.py"
@@ -51,6 +52,21 @@ def plan_of(frame):
 def sql(session, text):
     """Rows as tuples, sorted."""
     return sorted((tuple(row) for row in session.sql(text).collect()), key=repr)
+
+
+def register_meddler(session, path, column, marker):
+    """Register ``meddled``, whose first call also changes row 5, as another writer would.
+
+    ``marker``: a file that does not exist yet.
+    """
+
+    def meddled(text):
+        if not marker.exists():
+            marker.touch()
+            lance.dataset(path).update({column: "'theirs'"}, where="id = 5")
+        return f"{text}!"
+
+    session.udf.register("meddled", meddled)
 
 
 @pytest.fixture

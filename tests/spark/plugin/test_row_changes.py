@@ -15,7 +15,7 @@ from table_access import write_table
 
 from pyspark_lance import LanceTable
 
-from .conftest import sql
+from .conftest import register_meddler, sql
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 LINEAGE = "_rowid, _row_created_at_version, _row_last_updated_at_version"
@@ -208,15 +208,7 @@ def test_failed_change_leaves_table_and_folder_unchanged(plugin, path, name, tmp
     ids=["update", "merge"],
 )
 def test_command_reruns_after_conflicting_change(plugin, path, name, tmp_path, command):
-    marker = tmp_path / "meddled"
-
-    def meddled(text):
-        if not marker.exists():
-            marker.touch()
-            lance.dataset(path).update({"s": "'theirs'"}, where="id = 5")
-        return f"{text}!"
-
-    plugin.udf.register("meddled", meddled)
+    register_meddler(plugin, path, "s", tmp_path / "meddled")
     plugin.sql(command.format(name=name))
     rows = sql(plugin, f"SELECT id, s, {LINEAGE} FROM {name} WHERE id BETWEEN 3 AND 6")
     assert rows == [

@@ -8,6 +8,9 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from table_files import files_of, used_files
+
+from .conftest import register_meddler
 
 pytestmark = pytest.mark.spark
 
@@ -46,10 +49,9 @@ def path_of(name):
     return name.removeprefix("lance.`").removesuffix("`")
 
 
-def written_bytes(name, before=frozenset()):
-    """Return the bytes of data files that are not in ``before``."""
-    files = set(Path(path_of(name), "data").glob("*.lance")) - set(before)
-    return sum(file.stat().st_size for file in files)
+def written_bytes(name):
+    """Return the bytes of the table's own data files; those of the clone's source are elsewhere."""
+    return sum(file.stat().st_size for file in Path(path_of(name), "data").glob("*.lance"))
 
 
 def rows(session, name, condition):
@@ -118,16 +120,8 @@ def test_update_moves_rows_where_columns_cost_more(plugin, name):
 
 
 def test_update_by_columns_runs_again_after_conflict(plugin, name, tmp_path):
-    marker = tmp_path / "meddled"
     path = path_of(name)
-
-    def meddled(text):
-        if not marker.exists():
-            marker.touch()
-            lance.dataset(path).update({"label": "'theirs'"}, where="id = 5")
-        return f"{text}!"
-
-    plugin.udf.register("meddled", meddled)
+    register_meddler(plugin, path, "label", tmp_path / "meddled")
     plugin.sql(f"UPDATE {name} SET label = meddled(label) WHERE id < 60000")
     found = rows(plugin, name, "id IN (4, 5, 6, 60000)")
     assert [row[1] for row in found] == ["label 4!", "theirs!", "label 6!", "label 3"]
@@ -135,11 +129,4 @@ def test_update_by_columns_runs_again_after_conflict(plugin, name, tmp_path):
     dataset = lance.dataset(path)
     assert (dataset.version, dataset.count_rows("label like '%!'")) == (3, 60_000)
     # The file of the first attempt is gone.
-    known = {file.path for one in dataset.get_fragments() for file in one.data_files()}
-    mine = {file.name for file in Path(path, "data").glob("*.lance")}
-    earlier = {
-        file.path
-        for one in lance.dataset(path, version=2).get_fragments()
-        for file in one.data_files()
-    }
-    assert mine <= known | earlier
+    assert {file for file in files_of(path) if file.startswith("data/")} <= used_files(path)
