@@ -446,25 +446,17 @@ def bounds(request: ColumnRequest) -> BoundsResponse:
 
 
 def choose_rewrite(request: RewriteRequest) -> RewriteResponse:
-    """Choose whether an UPDATE rewrites rows or columns, or find that it must count rows first."""
+    """Choose whether an UPDATE rewrites rows or columns; rows if the table is small."""
     from pyspark_lance.table.dml import row_change
 
     _, snapshot = _open(request)
     named = match_names(request.columns, (field.name for field in snapshot.schema.fields))
     names = tuple(dict.fromkeys(named.values()))
-    counted = request.changed
-    changed: dict[int, int] | None = None
-    if counted is not None:
-        changed = {int(fragment): rows for fragment, rows in counted.items()}
-    # An update of all rows, unless the table is so small that it does not matter.
-    everything = snapshot.manifest.fragments.rows_by_id
-    choice = row_change.choose_rewrite(
-        snapshot, names, row_change.RewriteMode.AUTO, everything if changed is None else changed
-    )
-    by_columns = choice.mode is row_change.RewriteMode.COLUMNS
-    if by_columns and request.has_condition and changed is None:
-        return RewriteResponse(by_columns=None)
-    return RewriteResponse(by_columns=by_columns, reason=choice.reason)
+    changed: Any = snapshot.manifest.fragments.rows_by_id
+    if request.changed is not None:
+        changed = {int(fragment): rows for fragment, rows in request.changed.items()}
+    choice = row_change.choose_rewrite(snapshot, names, row_change.RewriteMode.AUTO, changed)
+    return RewriteResponse(by_columns=choice.mode is row_change.RewriteMode.COLUMNS)
 
 
 def _bounds_of_values(snapshot: Snapshot, column: str) -> BoundsResponse:

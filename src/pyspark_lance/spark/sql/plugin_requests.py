@@ -230,8 +230,7 @@ class RewriteRequest(ScanRequest):
     """Choose whether an UPDATE rewrites rows or columns."""
 
     columns: tuple[str, ...]  # The assigned columns.
-    has_condition: bool
-    # Changed rows by fragment id; None if they are not counted.
+    # Changed rows by fragment id; None for all rows.
     changed: Mapping[str, int] | None = None
 
 

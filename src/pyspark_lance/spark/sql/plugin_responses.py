@@ -201,10 +201,9 @@ class StatisticsResponse(Response):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class RewriteResponse(Response):
-    """The choice for an UPDATE; None if the changed rows must be counted first."""
+    """The choice for an UPDATE."""
 
-    by_columns: bool | None
-    reason: str | None = None
+    by_columns: bool
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

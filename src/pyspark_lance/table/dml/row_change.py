@@ -346,12 +346,12 @@ def _measure_assigned(
     variable = LeafWidths.of(assigned).variable
     if not variable or variable == LeafWidths.of(snapshot.schema.fields).variable:
         return None
-    largest = max(changed, key=changed.__getitem__, default=None)
-    fragment = next((one for one in snapshot.manifest.fragments if one.id == largest), None)
-    if fragment is None:
+    fragments = snapshot.manifest.fragments
+    index = fragments.index_of(max(changed, key=changed.__getitem__)) if changed else None
+    if index is None:
         return None
     try:
-        reader = FragmentReader(snapshot.files, fragment, stable_row_ids=False)
+        reader = FragmentReader(snapshot.files, fragments[index], stable_row_ids=False)
         return float(reader.average_row_bytes(assigned))
     except MissingFileError:
         return None  # The statement reports it once it reads the fragment.

@@ -129,15 +129,14 @@ public final class Python {
   }
 
   /**
-   * Chooses whether an UPDATE of some columns rewrites rows or columns.
+   * Whether an UPDATE of some columns rewrites columns rather than rows.
    *
-   * @param changed the number of changed rows by fragment; null if they are not counted
-   * @return the choice and its reason; null, if the changed rows must be counted first
+   * @param changed the number of changed rows by fragment; null for all rows
    */
-  public static Responses.Rewrite chooseRewrite(ScanRequest scan, List<String> columns,
-      boolean hasCondition, Map<Long, Long> changed) {
-    return Responses.Rewrite.of(new Request("choose_rewrite").of(scan).with("columns", columns)
-        .with("has_condition", hasCondition).with("changed", changed).result());
+  public static boolean rewritesColumns(
+      ScanRequest scan, List<String> columns, Map<Long, Long> changed) {
+    return new Request("choose_rewrite").of(scan).with("columns", columns)
+        .with("changed", changed).result().get("by_columns").asBoolean();
   }
 
   public static Responses.Bounds bounds(ScanRequest scan, String column) {

@@ -91,15 +91,6 @@ public final class Responses {
     }
   }
 
-  /** The choice of an UPDATE between rows and columns. */
-  public record Rewrite(boolean byColumns, String reason) {
-    static Rewrite of(JsonNode response) {
-      JsonNode choice = response.path("by_columns");
-      return choice.isBoolean()
-          ? new Rewrite(choice.asBoolean(), response.path("reason").asText()) : null;
-    }
-  }
-
   /** An index, with the path of each column. */
   public record Index(String name, String kind, String[][] columns) {
     static Index of(JsonNode one) {

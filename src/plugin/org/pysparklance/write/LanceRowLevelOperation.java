@@ -29,7 +29,6 @@ import org.pysparklance.python.LanceException;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.PythonWrite;
-import org.pysparklance.python.Responses;
 import org.pysparklance.python.ScanRequest;
 import org.pysparklance.read.LanceScan;
 import org.pysparklance.read.LanceScanBuilder;
@@ -114,13 +113,10 @@ public final class LanceRowLevelOperation implements SupportsDelta {
   /** Plans to rewrite columns if that may cost less; then each fragment is read by one task. */
   private void planRewrite(List<String> columns) {
     rewrite = Rewrite.ROWS;
-    if (!isOfOneScan || scans.size() != 1) {
-      return;
-    }
-    Responses.Rewrite choice = Python.chooseRewrite(readRequest(), columns, hasCondition, null);
-    if (choice == null || choice.byColumns()) {
+    if (isOfOneScan && scans.size() == 1
+        && Python.rewritesColumns(readRequest(), columns, null)) {
       scans.get(0).keepFragmentsWhole();
-      rewrite = choice == null ? Rewrite.COUNT : Rewrite.COLUMNS;
+      rewrite = hasCondition ? Rewrite.COUNT : Rewrite.COLUMNS;
     }
   }
 
@@ -138,7 +134,7 @@ public final class LanceRowLevelOperation implements SupportsDelta {
     Dataset.ofRows(query().sparkSession(), matching)
         .groupBy(functions.shiftrightunsigned(functions.col("_rowaddr"), 32)).count()
         .collectAsList().forEach(row -> changed.put(row.getLong(0), row.getLong(1)));
-    return Python.chooseRewrite(readRequest(), columns, true, changed).byColumns();
+    return Python.rewritesColumns(readRequest(), columns, changed);
   }
 
   private int[] assignedOrdinals(StructType columns) {
